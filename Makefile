@@ -1,0 +1,58 @@
+# Every target sets up its own virtual environment in .venv first; `make help` lists them.
+PYTHON ?= python3
+VENV   ?= .venv
+JOBS   ?= 2
+ARGS   ?=
+
+BIN   := $(VENV)/bin
+PIP   := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
+# The environment is rebuilt when the dependencies change, and only then.
+KEY   := $(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
+STAMP := $(VENV)/.surebound-$(KEY)
+
+.DEFAULT_GOAL := help
+.PHONY: help venv quickstart test lint format bench docs constraints clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(STAMP)  ## set up .venv with the pinned dependencies (the other targets do it by themselves)
+
+$(STAMP):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "surebound needs Python 3.11 or later; say which with: make PYTHON=/path/to/python3 ..." >&2; exit 1; }
+	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	@echo "installing the pinned dependencies into $(VENV) (once; a few minutes)"
+	@# torch first: which build (CPU, CUDA) it is, is decided by the pin and by the configured index alone
+	@$(PIP) install "$$(grep '^torch==' constraints.txt)" -c constraints.txt
+	@$(PIP) install -c constraints.txt setuptools
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
+	@rm -f $(VENV)/.surebound-* && touch $@
+
+quickstart: venv  ## bound a small network on the embedded digits and draw the picture
+	@$(BIN)/surebound quickstart --out runs/quickstart $(ARGS)
+
+test: venv  ## run all tests, doctests and the packaging check
+	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal $(ARGS)
+
+lint: venv  ## ruff and mypy --strict
+	@$(BIN)/ruff check -q .
+	@$(BIN)/mypy --no-error-summary
+
+format: venv  ## rewrite the sources in the project's format
+	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
+
+bench: venv  ## measure against plain PyTorch; writes runs/bench.json (ARGS="bounds" runs one file)
+	@$(BIN)/python -m benchmarks.run --out runs/bench.json $(ARGS)
+
+docs: venv  ## build the documentation site into site/
+	@$(BIN)/mkdocs build -q --strict
+
+constraints: venv  ## write the versions installed now into constraints.txt
+	@{ sed '/^[^#]/d' constraints.txt; \
+	   $(BIN)/python -m pip freeze --all --exclude-editable | grep -v '^pip==' | sed 's/+[a-z0-9.]*$$//' | sort -f; \
+	 } > constraints.tmp && mv constraints.tmp constraints.txt
+
+clean:  ## remove what was built (.venv and runs/ stay)
+	@rm -rf build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

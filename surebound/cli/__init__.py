@@ -1,0 +1,93 @@
+"""The command line. Each command group is one file with `register(app)`; nothing here knows what they do.
+
+Modules of this package import torch and the engine inside their functions only, so that
+`surebound --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from surebound.errors import SureboundError
+
+COMMANDS = ("quickstart", "bounds", "ops")
+"""The modules of surebound.cli that bring commands, in the order of the help page."""
+
+EXIT_ERROR = 2
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+  [dim]# what this is about, on data that comes with the package: a table and a picture[/dim]
+  surebound quickstart --out runs/quickstart
+
+  [dim]# bounds of a network of your own, on ten images[/dim]
+  surebound bounds mypkg.nets:build --weights w.safetensors --data digits --first 10 --eps 8/255
+
+  [dim]# the same in another arithmetic: the stored weights over the reals[/dim]
+  surebound bounds mypkg.nets:build --weights w.safetensors --eps 0.1 --soundness real
+
+  [dim]# which operators may my network use, and what can each method do with them?[/dim]
+  surebound ops
+  surebound ops conv
+
+  [dim]# what a command takes[/dim]
+  surebound bounds --help
+"""
+
+
+class _Group(TyperGroup):
+    """Turns the errors raised on purpose into one message and exit code 2; anything else is a bug and shows itself."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SureboundError as error:
+            if ctx.params.get("debug"):
+                raise
+            typer.echo(f"surebound: {error}", err=True)
+            raise typer.Exit(EXIT_ERROR) from None
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"surebound {importlib.metadata.version('surebound')}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Train neural networks with provable robustness, and prove it."""
+
+
+def build_app() -> typer.Typer:
+    """The Typer application with every command registered."""
+    app = typer.Typer(
+        name="surebound",
+        cls=_Group,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog=EXAMPLES,
+    )
+    app.callback(epilog=EXAMPLES)(_root)
+    for name in COMMANDS:
+        importlib.import_module(f"surebound.cli.{name}").register(app)
+    return app
+
+
+def main() -> None:
+    """Entry point of the `surebound` script."""
+    build_app()(prog_name="surebound")
+    sys.exit(0)
