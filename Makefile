@@ -11,7 +11,7 @@ KEY   := $(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
 STAMP := $(VENV)/.surebound-$(KEY)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart test lint format bench docs constraints clean
+.PHONY: help venv quickstart test lint format bench compare docs constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ format: venv  ## rewrite the sources in the project's format
 
 bench: venv  ## measure against plain PyTorch; writes runs/bench.json (ARGS="bounds" runs one file)
 	@$(BIN)/python -m benchmarks.run --out runs/bench.json $(ARGS)
+
+compare: venv  ## compare two results of `make bench`: make compare OLD=a.json NEW=b.json
+	@$(BIN)/python -m benchmarks.compare $(OLD) $(NEW) $(ARGS)
 
 docs: venv  ## build the documentation site into site/
 	@$(BIN)/mkdocs build -q --strict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-# Before torch is imported: the OpenMP pool is sized once. Two busy threads on a busy core are far slower than one.
+# Before torch is imported: its thread pools are sized once, and threads sharing a core hold each other up.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 os.environ["MPLBACKEND"] = "Agg"

@@ -1,4 +1,4 @@
-"""Dependencies point one way: each layer imports only the layers named here. Read from the source, not from running it."""
+"""Dependencies point one way: each layer imports only the layers named here (read from the source text)."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def breaches(root: Path) -> list[str]:
 
 
 def test_every_module_has_a_layer() -> None:
-    unknown = {p.name.removesuffix(".py") for p in PACKAGE.iterdir() if p.suffix == ".py" or any(p.glob("*.py"))}
-    unknown -= set(ALLOWED)
+    modules = {p.stem for p in PACKAGE.iterdir() if p.suffix == ".py" or any(p.rglob("*.py"))}
+    unknown = modules - set(ALLOWED)
     assert not unknown, f"say in ALLOWED what these may import: {sorted(unknown)}"
 
 
@@ -85,7 +85,7 @@ def test_dependencies_point_one_way() -> None:
     ("file", "source", "expected"),
     [
         ("region.py", "from surebound.graph import trace", "region.py:1 (region) imports surebound.graph"),
-        ("rules/a.py", "def f():\n    import surebound.propagate.linear", "rules/a.py:2 (rules) imports surebound.propagate"),
+        ("rules/a.py", "if 1:\n    import surebound.cli.ops", "rules/a.py:2 (rules) imports surebound.cli"),
         ("graph/a.py", "import surebound", "graph/a.py:1 (graph) imports surebound.__init__"),
         ("verify/a.py", "from surebound import cli", "verify/a.py:1 (verify) imports surebound.cli"),
         ("verify/a.py", "from surebound.verify.b import x\nimport torch", None),

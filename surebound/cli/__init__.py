@@ -43,7 +43,7 @@ EXAMPLES = """
 
 
 class _Group(TyperGroup):
-    """Turns the errors raised on purpose into one message and exit code 2; anything else is a bug and shows itself."""
+    """Errors raised on purpose become one message and exit code 2; anything else is a bug, and shows."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -63,7 +63,7 @@ def _print_version(wanted: bool) -> None:
 
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:

@@ -1,0 +1,1 @@
+"""Measurements against plain PyTorch: `make bench`, or `python -m benchmarks.run --help`."""
