@@ -1,0 +1,77 @@
+"""Which network, question and code a verdict belongs to, so that results are never mixed by accident."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+
+# Only these can turn a bound into a proof; a change in, say, a report does not outdate any verdict.
+_PROVING = (
+    "interval.py",
+    "numerics.py",
+    "region.py",
+    "spec.py",
+    "verdict.py",
+    "graph",
+    "rules",
+    "propagate",
+    "verify",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """What a results store belongs to.
+
+    ``weights`` is the hash of the network's state, ``spec`` a line that names the question (property, input
+    range), ``code`` the version of everything that can say "robust".
+    """
+
+    weights: str
+    spec: str
+    code: str
+
+    def differences(self, other: Identity) -> list[str]:
+        """Names of the fields in which two identities differ."""
+        return [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != getattr(other, f.name)]
+
+
+def weights_hash(state: Mapping[str, torch.Tensor]) -> str:
+    """SHA-256 of a state dictionary in its safetensors serialisation, independent of the order of its keys.
+
+    >>> a, b = torch.zeros(2), torch.ones(1)
+    >>> weights_hash({"a": a, "b": b}) == weights_hash({"b": b, "a": a})
+    True
+    """
+    tensors = {key: state[key].detach().cpu().contiguous().clone() for key in sorted(state)}
+    return hashlib.sha256(save(tensors)).hexdigest()
+
+
+def example_hash(image: torch.Tensor, label: int) -> str:
+    """Short hash of one example, image (C, H, W): tells that an index still means the same picture."""
+    digest = hashlib.sha256(f"{tuple(image.shape)} {image.dtype} {label}".encode())
+    digest.update(image.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+@functools.cache
+def code_version() -> str:
+    """The package's version and a hash of the sources that can say "robust"."""
+    package = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256()
+    for name in _PROVING:
+        path = package / name
+        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+            digest.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    try:
+        version = importlib.metadata.version("surebound")
+    except importlib.metadata.PackageNotFoundError:
+        version = "source"
+    return f"{version}+{digest.hexdigest()[:12]}"

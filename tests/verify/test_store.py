@@ -1,0 +1,229 @@
+"""The results store: what was decided stays, what does not belong is refused, what is broken is named."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sqlite3
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import torch
+
+from surebound.errors import StoreError
+from surebound.verdict import Status, Verdict
+from surebound.verify.identity import Identity
+from surebound.verify.record import Record
+from surebound.verify.store import Store
+
+SELF = Identity(weights="a" * 64, spec="label stays, inputs in [0, 1]", code="1.0+abc")
+EPS = Fraction(3, 10)
+
+
+def record(index: int, status: Status = Status.ROBUST, **more: object) -> Record:
+    witness = torch.rand(1, 2, 3) if status is Status.FALSIFIED else None
+    bound = -1.0 if status is Status.ROBUST else float("inf")
+    verdict = Verdict(status, "interval", bound, witness, seconds=0.5, detail="why")
+    filled = Record(index, 3, 4, EPS, verdict, example=f"hash{index}", stage_seconds=(("clean", 0.25),))
+    return dataclasses.replace(filled, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run" / "results.db"
+
+
+def test_records_come_back_as_they_went_in(path: Path) -> None:
+    written = [record(index, status) for index, status in enumerate(Status)]
+    with Store.open(path, SELF) as store:
+        store.add(written, "default")
+    with Store.read(path) as store:
+        read = list(store.records())
+    assert len(read) == len(written)
+    for old, new in zip(written, read, strict=True):
+        for name in ("index", "label", "prediction", "eps", "example", "stage_seconds"):
+            assert getattr(new, name) == getattr(old, name)
+        for name in ("status", "stage", "bound", "seconds", "float_sound", "detail"):
+            assert getattr(new.verdict, name) == getattr(old.verdict, name)
+        if old.verdict.witness is not None:
+            assert torch.equal(new.verdict.witness, old.verdict.witness)
+            assert new.verdict.witness.dtype == torch.float32
+
+
+def test_done_is_decided_or_left_open_by_the_same_cascade(path: Path) -> None:
+    with Store.open(path, SELF) as store:
+        store.add([record(index, status) for index, status in enumerate(Status)], "fast")
+        names = list(Status)
+        done = {names[index] for index in store.done(EPS, "fast")}
+        assert done == set(Status) - {Status.ERROR}
+        other = {names[index] for index in store.done(EPS, "default")}
+        assert other == {Status.ROBUST, Status.FALSIFIED}
+        assert store.done(Fraction(1, 10), "fast") == {}
+        assert store.done(EPS, "fast")[0] == "hash0"
+
+
+def test_a_decision_is_never_replaced_by_a_shrug(path: Path) -> None:
+    with Store.open(path, SELF) as store:
+        store.add([record(0, Status.ROBUST)], "fast")
+        store.add([record(0, Status.TIMEOUT), record(1, Status.ERROR)], "default")
+        store.add([record(1, Status.ROBUST)], "default")
+        assert [each.verdict.status for each in store.records()] == [Status.ROBUST, Status.ROBUST]
+
+
+def test_contradictions_are_loud(path: Path) -> None:
+    with Store.open(path, SELF) as store:
+        store.add([record(0, Status.ROBUST)], "fast")
+        with pytest.raises(StoreError, match="contradiction on example 0 at eps 3/10: robust"):
+            store.add([record(1), record(0, Status.FALSIFIED)], "fast")
+        assert len(list(store.records())) == 1  # the transaction was undone as a whole
+
+
+def test_filters_and_radii(path: Path) -> None:
+    with Store.open(path, SELF) as store:
+        store.add([record(0), record(1, Status.UNKNOWN), record(1, eps=Fraction(1, 10))], "fast")
+        assert store.radii() == [Fraction(1, 10), EPS]
+        assert [each.eps for each in store.records()] == [Fraction(1, 10), EPS, EPS]
+        assert [each.index for each in store.records(eps=EPS, status=[Status.UNKNOWN])] == [1]
+        assert list(store.records(stage="mip")) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("weights", "b" * 64, "results of other weights .sha256 aaaaaaaaaaaa, now bbbbbbbbbbbb"),
+        ("spec", "something else", "another specification"),
+        ("code", "1.1+def", "another code version .1.0.abc, now 1.1.def"),
+    ],
+)
+def test_foreign_results_are_refused_unless_told(path: Path, field: str, value: str, message: str) -> None:
+    with Store.open(path, SELF) as store:
+        store.add([record(0)], "fast")
+    other = dataclasses.replace(SELF, **{field: value})
+    with pytest.raises(StoreError, match=message):
+        Store.open(path, other)
+    with Store.open(path, other, mix=True) as store:
+        # Only results of the same weights and question can count as done.
+        assert list(store.done(EPS, "fast")) == ([0] if field == "code" else [])
+        store.add([record(5)], "fast")
+    if field != "code":
+        with Store.read(path) as store, pytest.raises(StoreError, match="mixes results of 2 subjects"):
+            list(store.records())
+
+
+def test_missing_foreign_and_newer_files(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"no results store at .* Run `surebound verify` first"):
+        Store.read(path)
+    foreign = tmp_path / "foreign.db"
+    with sqlite3.connect(foreign) as connection:
+        connection.execute("CREATE TABLE t (x)")
+    connection.close()
+    with pytest.raises(StoreError, match="not a results store"):
+        Store.open(foreign, SELF)
+    Store.open(path, SELF).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(StoreError, match="schema version 99"):
+        Store.read(path)
+
+
+def test_corruption_is_named(path: Path) -> None:
+    with Store.open(path, SELF) as store:
+        store.add([record(index, Status.FALSIFIED) for index in range(200)], "fast")
+    content = path.read_bytes()
+    path.write_bytes(b"rubbish" * 1000)
+    with pytest.raises(StoreError, match="corrupt"):
+        Store.open(path, SELF)
+    with pytest.raises(StoreError, match="corrupt"):
+        Store.read(path)
+    broken = bytearray(content)
+    broken[8192:20480] = b"\x55" * 12288
+    path.write_bytes(bytes(broken))
+    with pytest.raises(StoreError, match="corrupt"):
+        Store.read(path)
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(StoreError, match="corrupt"):
+        Store.open(path, SELF)
+
+
+def test_an_edited_row_cannot_claim_a_proof(path: Path) -> None:
+    with Store.open(path, SELF) as store:
+        store.add([record(0, Status.UNKNOWN)], "fast")
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE result SET status = 'robust'")
+    connection.close()
+    with (
+        Store.read(path) as store,
+        pytest.raises(StoreError, match="unreadable row: a robust verdict"),
+    ):
+        list(store.records())
+
+
+def test_a_full_disk_is_named_and_keeps_what_was_decided(path: Path) -> None:
+    with Store.open(path, SELF) as store:
+        store.add([record(0)], "fast")
+        pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+        store._connection.execute(f"PRAGMA max_page_count = {pages}")  # SQLite's own "disk is full"
+        many = [record(index, Status.FALSIFIED) for index in range(1, 500)]
+        with pytest.raises(StoreError, match="disk is full: free some space"):
+            store.add(many, "fast")
+        assert [each.index for each in store.records()] == [0]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_read_only_directories(path: Path) -> None:
+    Store.open(path, SELF).close()
+    path.parent.chmod(0o555)
+    path.chmod(0o444)
+    try:
+        with pytest.raises(StoreError, match="not writable"):
+            Store.open(path, SELF)
+        with Store.read(path) as store:
+            assert list(store.records()) == []
+    finally:
+        path.parent.chmod(0o755)
+
+
+def test_a_read_only_connection_says_so(path: Path) -> None:
+    with Store.open(path, SELF) as store:
+        store._connection.execute("PRAGMA query_only = ON")
+        with pytest.raises(StoreError, match="not writable"):
+            store.add([record(0)], "fast")
+    with Store.read(path) as store, pytest.raises(StoreError, match="opened for reading"):
+        store.add([record(0)], "fast")
+
+
+def test_a_directory_that_cannot_exist(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="results store"):
+        Store.open(tmp_path / "file" / "results.db", SELF)
+
+
+_WRITER = """
+import sys
+from fractions import Fraction
+from surebound.verdict import Status, Verdict
+from surebound.verify.identity import Identity
+from surebound.verify.record import Record
+from surebound.verify.store import Store
+path, start = sys.argv[1], int(sys.argv[2])
+identity = Identity("a" * 64, "label stays, inputs in [0, 1]", "1.0+abc")
+with Store.open(path, identity) as store:
+    for index in range(start, start + 100):
+        verdict = Verdict(Status.ROBUST, "interval", -1.0)
+        store.add([Record(index, 0, 0, Fraction(3, 10), verdict)], "fast")
+    print("done")
+"""
+
+
+def test_two_processes_on_one_store(path: Path) -> None:
+    writers = [
+        subprocess.Popen([sys.executable, "-c", _WRITER, str(path), start], stdout=subprocess.PIPE)
+        for start in ("0", "50")
+    ]
+    assert [writer.communicate(timeout=60)[0] for writer in writers] == [b"done\n", b"done\n"]
+    with Store.read(path) as store:
+        assert [each.index for each in store.records()] == list(range(150))
