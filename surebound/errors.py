@@ -1,0 +1,121 @@
+"""Every exception surebound raises on purpose, in one tree.
+
+SureboundError
+|-- InputError (ValueError)       an argument is wrong: says what was given, what is accepted, what to do
+|   |-- RegionError               a box or ball that is empty, NaN or of the wrong shape
+|   `-- SpecError                 labels or linear specifications that do not fit the network
+|-- GraphError                    the network could not be turned into a Program
+|   |-- UnsupportedOperatorError  operators without a rule: all of them at once, with where and what to do
+|   |-- DataDependentError        control flow that depends on tensor values
+|   `-- TraceMismatchError        the traced program does not compute what the module computes
+|-- BoundError                    a bound does not exist, e.g. division by an interval that contains 0
+|-- ConfigError (ValueError)      a configuration that is unknown, contradictory or out of range
+|-- DataError                     a dataset is missing, corrupt or not what it claims to be
+|   |-- MissingDataError
+|   |-- CorruptDataError
+|   `-- DownloadError
+|-- TrainingError
+|   |-- DivergedError             loss or weights became NaN or infinite
+|   `-- RunError                  a run directory that cannot be read, written or resumed
+|-- VerificationError
+|   |-- SolverError               a solver is missing or broke; never a verdict
+|   |-- StoreError                the results store is corrupt, foreign or not writable
+|   `-- QueryError                a VNN-LIB or ONNX query that is malformed or not supported
+`-- MissingExtraError (ImportError)   an optional dependency is not installed: says which extra brings it
+"""
+
+from __future__ import annotations
+
+
+class SureboundError(Exception):
+    """Base of every error raised on purpose."""
+
+
+class InputError(SureboundError, ValueError):
+    """An argument is wrong."""
+
+
+class RegionError(InputError):
+    """An input region is empty, not finite where it must be, or of the wrong shape."""
+
+
+class SpecError(InputError):
+    """A specification does not fit the network's output."""
+
+
+class GraphError(SureboundError):
+    """A network could not be turned into a Program."""
+
+
+class UnsupportedOperatorError(GraphError):
+    """The network uses operators that no rule covers."""
+
+
+class DataDependentError(GraphError):
+    """The network's control flow depends on the values of tensors."""
+
+
+class TraceMismatchError(GraphError):
+    """The traced program and the module disagree on some input."""
+
+
+class BoundError(SureboundError):
+    """No finite bound exists where one is needed."""
+
+
+class ConfigError(SureboundError, ValueError):
+    """A configuration is unknown, contradictory or out of range."""
+
+
+class DataError(SureboundError):
+    """A dataset cannot be used."""
+
+
+class MissingDataError(DataError):
+    """The files of a dataset were not found."""
+
+
+class CorruptDataError(DataError):
+    """A dataset's files are damaged or hold something else."""
+
+
+class DownloadError(DataError):
+    """A dataset could not be downloaded."""
+
+
+class TrainingError(SureboundError):
+    """Training could not go on."""
+
+
+class DivergedError(TrainingError):
+    """The loss or the weights became NaN or infinite."""
+
+
+class RunError(TrainingError):
+    """A run directory cannot be read, written or resumed."""
+
+
+class VerificationError(SureboundError):
+    """Verification could not be carried out; never a verdict."""
+
+
+class SolverError(VerificationError):
+    """A solver is missing or failed."""
+
+
+class StoreError(VerificationError):
+    """A results store is corrupt, belongs to something else, or cannot be written."""
+
+
+class QueryError(VerificationError):
+    """A query is malformed or not supported."""
+
+
+class MissingExtraError(SureboundError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed. "
+            f"Install it with: pip install 'surebound[{extra}]'"
+        )

@@ -1,0 +1,267 @@
+"""nn.Module -> Graph by torch.export: the only file that knows a tracer.
+
+``run_decompositions({})`` functionalises the graph, so that mutation through views is not lost. (fx symbolic
+tracing was rejected: many spellings per operator and wrong dataflow under in-place mutation.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import operator
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export.graph_signature import InputKind
+
+from surebound.errors import DataDependentError, GraphError, InputError, TraceMismatchError
+from surebound.graph.program import Graph, Node, Program, Ref
+from surebound.numerics import TRACE_TOLERANCE
+
+# Checks that export inserts about symbolic sizes; the shapes are checked by Program.check_input.
+_FIRST_RESULT = (
+    "aten._native_batch_norm_legit_no_training.default",
+    "aten.native_layer_norm.default",
+    "aten.native_group_norm.default",
+    "aten.max_pool2d_with_indices.default",
+    "aten.max_pool3d_with_indices.default",
+)
+_ASSERTIONS = ("_assert", "sym_constrain", "_assert_scalar", "_assert_tensor_metadata")
+
+
+def trace(model: nn.Module, example: Tensor) -> Program:
+    """Trace a network on inputs shaped like ``example`` (B, ...), with a free batch size where it allows it.
+
+    The module is traced in eval mode and left as it was. The result is compared with the module on random
+    inputs; a trace that computes something else is refused.
+
+    >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    >>> [node.op for node in trace(net, torch.zeros(1, 2)).graph.nodes]
+    ['aten.linear.default', 'aten.relu.default']
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"the model is a {type(model).__name__}; give a torch.nn.Module")
+    with _eval_mode(model):
+        graph = _graph(model, example)
+        program = Program(graph, model)
+        _check(program, model, example)
+    return program
+
+
+def _graph(model: nn.Module, example: Tensor) -> Graph:
+    exported, batch_is_free = _export(model, example)
+    signature = exported.graph_signature
+    if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
+        changed = sorted({**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}.values())
+        raise GraphError(
+            f"the network changes {', '.join(changed)} while it runs in eval mode; "
+            "bounds need a network without side effects: remove the assignment from forward()"
+        )
+    if len(signature.user_outputs) != 1 or not isinstance(signature.user_outputs[0], str):
+        raise GraphError(
+            f"the network returns {len(signature.user_outputs)} values; wrap it so that forward() returns one tensor"
+        )
+    parameters: dict[str, str] = {}
+    constants: dict[str, Tensor] = {}
+    inputs: list[str] = []
+    for spec in signature.input_specs:
+        name = spec.arg.name
+        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER) and spec.target is not None:
+            if spec.kind is InputKind.BUFFER and spec.target in exported.constants:
+                constants[name] = exported.constants[spec.target]  # a non-persistent buffer is live, too
+            parameters[name] = spec.target
+            constants.pop(name, None)
+        elif spec.kind is InputKind.CONSTANT_TENSOR and spec.target is not None:
+            constants[name] = exported.constants[spec.target].detach()
+        else:
+            inputs.append(name)
+    if len(inputs) != 1:
+        raise GraphError(
+            f"the network takes {len(inputs)} inputs; wrap it so that forward() takes one tensor"
+        )
+    varies = {inputs[0]}
+    calls = [n for n in exported.graph.nodes if n.op == "call_function"]
+    nodes = _merge_first(
+        tuple(_node(n, varies) for n in calls if not any(w in str(n.target) for w in _ASSERTIONS))
+    )
+    used = {name for node in nodes for name in node.refs()} | {signature.user_outputs[0]}
+    shape: tuple[int | None, ...] = (None if batch_is_free else example.shape[0], *example.shape[1:])
+    return Graph(
+        input=inputs[0],
+        input_shape=shape,
+        dtype=example.dtype,
+        nodes=_live(nodes, signature.user_outputs[0]),
+        output=signature.user_outputs[0],
+        parameters={k: v for k, v in parameters.items() if k in used},
+        constants={k: v for k, v in constants.items() if k in used},
+    )
+
+
+def _merge_first(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Make ``getitem(op(...), 0)`` of an operator whose other results are by-products one call."""
+    by_name = {node.name: node for node in nodes}
+    merged = []
+    for node in nodes:
+        producer = by_name.get(node.args[0].name) if node.op == "getitem" else None
+        if producer is not None and node.args[1] == 0 and producer.op in _FIRST_RESULT:
+            first = _First(producer.target)
+            node = dataclasses.replace(producer, name=node.name, target=first, shape=node.shape)
+        merged.append(node)
+    return tuple(merged)
+
+
+@dataclasses.dataclass(frozen=True)
+class _First:
+    """Call an operator and keep its first result."""
+
+    target: Any
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.target(*args, **kwargs)[0]
+
+
+def _live(nodes: tuple[Node, ...], output: str) -> tuple[Node, ...]:
+    """Drop calls whose results nobody reads."""
+    needed, kept = {output}, []
+    for node in reversed(nodes):
+        if node.name in needed:
+            kept.append(node)
+            needed.update(node.refs())
+    return tuple(reversed(kept))
+
+
+def _export(model: nn.Module, example: Tensor) -> tuple[torch.export.ExportedProgram, bool]:
+    batch = example[:1].expand(3, *example.shape[1:]).contiguous()
+    try:
+        dynamic = ({0: torch.export.Dim("batch", min=1)},)
+        return _run_export(model, batch, dynamic), True
+    except Exception as error:
+        free_failed = error
+    try:
+        # The network fixes its batch size (e.g. x.view(8, -1)): trace for just this one.
+        return _run_export(model, example.contiguous(), None), False
+    except Exception as error:
+        if any(
+            word in type(error).__name__ + str(error)
+            for word in ("DataDependent", "data-dependent", "GuardOn")
+        ):
+            raise DataDependentError(
+                f"the network's control flow depends on tensor values, which no bound can follow: {_first_line(error)}\n"
+                "Write the choice with tensor operations (torch.where, torch.maximum, clamp) instead of if/while."
+            ) from error
+        raise GraphError(
+            f"torch.export could not trace the network: {_first_line(error)}\n"
+            f"(with a free batch size: {_first_line(free_failed)})\n"
+            "Try torch.export.export(model, (x,)) by itself for the full message."
+        ) from error
+
+
+def _run_export(model: nn.Module, x: Tensor, dynamic: Any) -> torch.export.ExportedProgram:
+    quiet = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    level = quiet.level
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # the exporter's own, about its internals
+        quiet.setLevel(logging.CRITICAL)  # it prints whole graphs before it raises what we report in a line
+        try:
+            exported = torch.export.export(model, (x,), dynamic_shapes=dynamic, strict=False)
+            return exported.run_decompositions({})
+        finally:
+            quiet.setLevel(level)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+def _node(node: fx.Node, varies: set[str]) -> Node:
+    op = _op_name(node.target)
+    args, kwargs = _freeze(node.args), {key: _freeze(value) for key, value in node.kwargs.items()}
+    value = node.meta.get("val")
+    depends = any(parent.name in varies for parent in node.all_input_nodes) and op != "aten.sym_size.int"
+    if depends:
+        varies.add(node.name)
+    shape = None
+    if isinstance(value, Tensor):
+        shape = tuple(s if isinstance(s, int) else None for s in value.shape)
+    return Node(
+        name=node.name,
+        op=op,
+        target=node.target,  # type: ignore[arg-type]
+        args=args,
+        kwargs=kwargs,
+        module=_module_path(node),
+        source=_source_line(node),
+        varies=depends,
+        shape=shape,
+    )
+
+
+def _op_name(target: Any) -> str:
+    if target is operator.getitem:
+        return "getitem"
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}".removeprefix("_")
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, fx.Node):
+        return Ref(value.name)
+    if isinstance(value, tuple):
+        return tuple(_freeze(item) for item in value)
+    if isinstance(value, list):
+        return [_freeze(item) for item in value]
+    return value
+
+
+def _module_path(node: fx.Node) -> str:
+    stack = node.meta.get("nn_module_stack") or {}
+    return str(list(stack.values())[-1][0]) if stack else ""
+
+
+def _source_line(node: fx.Node) -> str:
+    """The innermost line of the stack that is not PyTorch's own."""
+    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]
+    found = ""
+    for here, text in zip(lines, lines[1:] + [""], strict=False):
+        if here.startswith('File "') and "/torch/" not in here:
+            path, _, rest = here.removeprefix('File "').partition('", line ')
+            found = f"{path}:{rest.partition(',')[0]}: {text}"
+    return found
+
+
+def _check(program: Program, model: nn.Module, example: Tensor) -> None:
+    generator = torch.Generator().manual_seed(0)
+    sizes = (2, 5) if program.graph.input_shape[0] is None else (program.graph.input_shape[0],)
+    with torch.no_grad():
+        for size in sizes:
+            shape = (size, *example.shape[1:])
+            x = torch.rand(shape, generator=generator, dtype=torch.float64).to(example)
+            expected, got = model(x), program(x)
+            if got.shape != expected.shape:
+                raise TraceMismatchError(
+                    f"the traced network returns {tuple(got.shape)}, the module {tuple(expected.shape)}"
+                )
+            scale = expected.abs().max().clamp(min=1.0)
+            if not bool(((got - expected).abs().max() <= TRACE_TOLERANCE * scale)):
+                raise TraceMismatchError(
+                    f"the traced network differs from the module by {float((got - expected).abs().max()):.3g} on random "
+                    "inputs; is forward() random or does it read state that changes? Make it a function of its input."
+                )
+
+
+@contextlib.contextmanager
+def _eval_mode(model: nn.Module) -> Iterator[None]:
+    """Eval mode inside, every submodule's own mode restored after."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training

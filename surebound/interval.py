@@ -1,0 +1,122 @@
+"""The interval: a box of activations, kept by its ends or by its centre and radius, converted when first asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from surebound.errors import InputError
+
+
+class Interval:
+    """Bounds of a tensor. Immutable; every conversion is done at most once.
+
+    Affine operators want (center, radius), increasing ones want (lower, upper); see Gowal et al. 2018, eq. 6-7.
+    ``lower`` and ``upper`` are the sound ends. ``center`` and ``radius`` are rounded: whoever multiplies them
+    pays for that through numerics.py.
+
+    >>> box = Interval(torch.tensor([-1.0]), torch.tensor([3.0]))
+    >>> box.center, box.radius
+    (tensor([1.]), tensor([2.]))
+    """
+
+    __slots__ = ("_center", "_lower", "_radius", "_upper")
+
+    def __init__(self, lower: Tensor, upper: Tensor) -> None:
+        if lower.shape != upper.shape:
+            raise InputError(f"lower has shape {tuple(lower.shape)} but upper {tuple(upper.shape)}")
+        self._lower: Tensor | None = lower
+        self._upper: Tensor | None = upper
+        self._center: Tensor | None = None
+        self._radius: Tensor | None = None
+
+    @classmethod
+    def around(cls, center: Tensor, radius: Tensor) -> Interval:
+        """[center - radius, center + radius]; the radius has paid for the roundings of that."""
+        interval = cls.__new__(cls)
+        interval._lower = interval._upper = None
+        interval._center, interval._radius = center, radius
+        return interval
+
+    @classmethod
+    def point(cls, value: Tensor) -> Interval:
+        """The interval that holds one value."""
+        interval = cls(value, value)
+        interval._center, interval._radius = value, torch.zeros_like(value)
+        return interval
+
+    @property
+    def lower(self) -> Tensor:
+        if self._lower is None:
+            self._lower = self.center - self.radius
+        return self._lower
+
+    @property
+    def upper(self) -> Tensor:
+        if self._upper is None:
+            self._upper = self.center + self.radius
+        return self._upper
+
+    @property
+    def center(self) -> Tensor:
+        if self._center is None:
+            self._center = (self.lower + self.upper) * 0.5
+        return self._center
+
+    @property
+    def radius(self) -> Tensor:
+        if self._radius is None:
+            self._radius = (self.upper - self.lower) * 0.5
+        return self._radius
+
+    @property
+    def magnitude(self) -> Tensor:
+        """max |x| over the interval."""
+        return torch.maximum(self.upper, -self.lower)
+
+    @property
+    def centered(self) -> bool:
+        """Is it kept by centre and radius (an affine operator made it)?"""
+        return self._center is not None
+
+    @property
+    def shape(self) -> torch.Size:
+        return self._any().shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._any().dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._any().device
+
+    def _any(self) -> Tensor:
+        value = self._lower if self._center is None else self._center
+        if value is None:  # pragma: no cover - the constructors make this impossible
+            raise InputError("an Interval without ends and without centre")
+        return value
+
+    def select(self, move: Callable[[Tensor], Tensor]) -> Interval:
+        """Apply an operation that only moves, repeats or drops entries: exact on either form, no rounding."""
+        if self._lower is not None and self._upper is not None:
+            return Interval(move(self._lower), move(self._upper))
+        return Interval.around(move(self.center), move(self.radius))
+
+    def detach(self) -> Interval:
+        """The same bounds without gradients."""
+        return Interval(self.lower.detach(), self.upper.detach())
+
+    def contains(self, value: Tensor) -> Tensor:
+        """Elementwise: is the value inside? NaN never is.
+
+        >>> Interval(torch.zeros(2), torch.ones(2)).contains(torch.tensor([0.5, 2.0]))
+        tensor([ True, False])
+        """
+        return (self.lower <= value) & (value <= self.upper)
+
+    def __repr__(self) -> str:
+        form = "center/radius" if self.centered else "ends"
+        return f"Interval(shape={tuple(self.shape)}, dtype={self.dtype}, {form})"

@@ -1,0 +1,18 @@
+"""Networks: the paper's, and those that today's literature uses."""
+
+from __future__ import annotations
+
+from surebound.models.layers import Normalize, SamePad, hidden_count, orthogonal_, parameter_count
+from surebound.models.paper import large, medium, small, toy
+
+__all__ = [
+    "Normalize",
+    "SamePad",
+    "hidden_count",
+    "large",
+    "medium",
+    "orthogonal_",
+    "parameter_count",
+    "small",
+    "toy",
+]

@@ -1,0 +1,219 @@
+"""Rounding, tolerances and exact numbers: the only place that knows floating-point arithmetic.
+
+Notation of docs/soundness.md: ``u`` is the unit roundoff (2^-24 for float32), ``gamma(n) = n u / (1 - n u)``
+bounds the relative error of a sum of n products in *any* order, with or without fused multiply-add (Higham,
+*Accuracy and Stability of Numerical Algorithms*, 2nd ed., section 3.1), ``tiny`` is the smallest normal number,
+so that flushing subnormals to zero is covered too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from surebound.errors import InputError
+
+#: Roundings that a conversion between ends and centre/radius, and our own use of constants, may cost;
+#: every affine rule pays for them in advance (docs/soundness.md, "Who pays").
+PREPAID_ROUNDINGS = 8
+
+#: How far a traced program may be from its module on the check inputs, relative to the largest output.
+TRACE_TOLERANCE = 1e-4
+
+#: How far an LP or MIP solver may violate a constraint, or a binary be from 0 and 1: why its proofs are not float-sound.
+SOLVER_FEASIBILITY = 1e-7
+
+_FRACTION = re.compile(r"\s*([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(?:/\s*([0-9.]+(?:[eE][+-]?[0-9]+)?))?\s*")
+
+
+class Soundness(enum.Enum):
+    """Which executions of the network the bounds contain.
+
+    NONE      plain floating point, no rounding control: for training.
+    REAL      every exact-real result of the network with its stored weights.
+    DEPLOYED  also every execution in the network's own dtype, whatever the order of summation, with or
+              without FMA.
+    """
+
+    NONE = "none"
+    REAL = "real"
+    DEPLOYED = "deployed"
+
+    @classmethod
+    def of(cls, value: Soundness | str) -> Soundness:
+        """Accept the enum or its name."""
+        try:
+            return value if isinstance(value, Soundness) else cls(value)
+        except ValueError:
+            raise InputError(
+                f"soundness={value!r} is not known; use 'none' (training), 'real' or 'deployed' (verification)"
+            ) from None
+
+
+def exact_fraction(value: str | int | float | Fraction, name: str = "eps") -> Fraction:
+    """Read a number without rounding it: ``"8/255"`` stays 8/255 and ``0.1`` means one tenth.
+
+    A float is read by its shortest decimal form, because that is what its author typed.
+
+    >>> exact_fraction("8/255"), exact_fraction(0.1), exact_fraction("1e-2")
+    (Fraction(8, 255), Fraction(1, 10), Fraction(1, 100))
+    """
+    if isinstance(value, Fraction):
+        return value
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise InputError(
+            f"{name}={value!r} is of type {type(value).__name__}; give a number or a fraction like '8/255'"
+        )
+    text = repr(value) if isinstance(value, float) else str(value)
+    match = _FRACTION.fullmatch(text)
+    try:
+        if match is None:
+            raise ValueError(text)
+        return Fraction(match[1]) / Fraction(match[2] or 1)
+    except (ValueError, ZeroDivisionError):
+        raise InputError(
+            f"{name}={value!r} is not a finite number; give one like 0.1, '8/255' or Fraction(8, 255)"
+        ) from None
+
+
+def float_up(value: Fraction) -> float:
+    """The smallest float64 that is not below ``value``."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+
+
+def unit_roundoff(dtype: torch.dtype) -> float:
+    """u: the largest relative error of one correctly rounded operation."""
+    return float(torch.finfo(dtype).eps) / 2
+
+
+def tiny(dtype: torch.dtype) -> float:
+    """The smallest normal number: an operation that underflows is wrong by at most this."""
+    return float(torch.finfo(dtype).tiny)
+
+
+def gamma(n: int, dtype: torch.dtype) -> float:
+    """gamma_n = n u / (1 - n u), rounded up; refuses sums so long that it means nothing."""
+    nu = n * unit_roundoff(dtype)
+    if nu >= 0.25:
+        raise InputError(
+            f"a sum of {n} terms in {dtype} has no useful rounding bound; convert the network to float64"
+        )
+    return nu / (1 - nu) * (1 + 1e-9)
+
+
+@dataclass(frozen=True)
+class AffineRounding:
+    """What an affine operation with ``terms`` summands must add to its radius (docs/soundness.md, Lemma 1).
+
+    The radius of the output is |A| (on_radius * r + on_center * |mu| + absolute) + on_bias * |b| + absolute.
+    """
+
+    on_radius: float
+    on_center: float
+    on_bias: float
+    absolute: float
+
+    @classmethod
+    def of(cls, terms: int, dtype: torch.dtype, soundness: Soundness) -> AffineRounding:
+        """Constants for one affine operation; NONE has none of them."""
+        if soundness is Soundness.NONE:
+            return cls(1.0, 0.0, 0.0, 0.0)
+        g = gamma(terms + PREPAID_ROUNDINGS, dtype)
+        # Ours once (computing the centre); in DEPLOYED once more for the network's own rounding.
+        times = 2 if soundness is Soundness.DEPLOYED else 1
+        own = times * g * (1 + 4 * g)
+        return cls(1 + times * g + 8 * g * g, own, own, 8 * (terms + PREPAID_ROUNDINGS) * tiny(dtype))
+
+    @property
+    def is_free(self) -> bool:
+        """Nothing to pay: training."""
+        return self.on_center == 0.0
+
+    def radius_in(self, center: Tensor, radius: Tensor) -> Tensor:
+        """What to multiply by |A|: the radius with the rounding of the centre's product folded in."""
+        if self.is_free:
+            return radius
+        paid = torch.add(radius * self.on_radius, center.abs(), alpha=self.on_center)
+        return paid + self.absolute
+
+    def bias_in(self, bias: Tensor | None) -> Tensor | float:
+        """What to add after |A| r: the rounding of the bias and of underflow."""
+        if self.is_free:
+            return 0.0
+        return self.absolute if bias is None else bias.abs() * self.on_bias + self.absolute
+
+
+def pay(center: Tensor, radius: Tensor, soundness: Soundness, roundings: int = 1) -> Tensor:
+    """A radius that covers ``roundings`` elementwise roundings of values in [center - radius, center + radius]."""
+    if soundness is Soundness.NONE:
+        return radius
+    u = unit_roundoff(radius.dtype)
+    k = 2 * (roundings + PREPAID_ROUNDINGS) * u
+    return torch.add(radius * (1 + k), center.abs(), alpha=k) + 8 * (roundings + 1) * tiny(radius.dtype)
+
+
+def outward(lower: Tensor, upper: Tensor, soundness: Soundness, ulps: float) -> tuple[Tensor, Tensor]:
+    """Move both ends outwards so that they cover an evaluation that is wrong by ``ulps``.
+
+    Once for our own evaluation of the ends; in DEPLOYED a second time for the network's own.
+    """
+    if soundness is Soundness.NONE or ulps == 0:
+        return lower, upper
+    times = 2 if soundness is Soundness.DEPLOYED else 1
+    return down(lower, times * ulps), up(upper, times * ulps)
+
+
+def down(value: Tensor, ulps: float = 1) -> Tensor:
+    """At most ``value`` less ``ulps`` units in the last place."""
+    info = torch.finfo(value.dtype)
+    return value - (value.abs() * ((ulps + 1) * info.eps) + 2 * info.tiny)
+
+
+def up(value: Tensor, ulps: float = 1) -> Tensor:
+    """At least ``value`` plus ``ulps`` units in the last place."""
+    info = torch.finfo(value.dtype)
+    return value + (value.abs() * ((ulps + 1) * info.eps) + 2 * info.tiny)
+
+
+def no_information(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+    """NaN means that nothing is known: return the whole line there, never a number that looks proved."""
+    return lower.nan_to_num(-math.inf, math.inf, -math.inf), upper.nan_to_num(math.inf, math.inf, -math.inf)
+
+
+def proved(bound: Tensor) -> Tensor:
+    """True where an upper bound proves c.z + d <= 0; NaN proves nothing.
+
+    >>> proved(torch.tensor([-1.0, 0.0, 1.0, float("nan")])).tolist()
+    [True, True, False, False]
+    """
+    return bound <= 0
+
+
+@contextlib.contextmanager
+def exact_kernels() -> Iterator[None]:
+    """Forbid kernels that gamma_n does not cover: Winograd (NNPACK, cuDNN), TF32 and bfloat16 products."""
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with (
+            torch.backends.nnpack.flags(enabled=False),
+            torch.backends.cudnn.flags(enabled=False),
+        ):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+def has_subnormal(value: Tensor) -> bool:
+    """Does a tensor hold subnormal numbers, which some hardware flushes to zero?"""
+    magnitude = value.detach().abs()
+    return bool(((magnitude > 0) & (magnitude < torch.finfo(value.dtype).tiny)).any())

@@ -1,0 +1,139 @@
+"""Input regions: the set of inputs that a statement is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from surebound.errors import RegionError
+from surebound.interval import Interval
+from surebound.numerics import Soundness, exact_fraction, float_up
+
+
+def _check_images(x: Tensor, name: str) -> None:
+    if not isinstance(x, Tensor):
+        raise RegionError(f"{name} is a {type(x).__name__}; give a torch.Tensor of shape (B, ...)")
+    if not x.is_floating_point():
+        raise RegionError(
+            f"{name} has dtype {x.dtype}; give floating point values, e.g. images.float() / 255 for byte images"
+        )
+    if x.dim() < 1:
+        raise RegionError(f"{name} has no batch axis; give shape (B, ...), e.g. {name}.unsqueeze(0)")
+    if bool(torch.isnan(x).any()):
+        raise RegionError(
+            f"{name} contains NaN; clean the data first (torch.isnan({name}).nonzero() finds them)"
+        )
+
+
+@dataclass(frozen=True)
+class Box:
+    """All inputs between two tensors.
+
+    >>> Box(torch.zeros(1, 2), torch.ones(1, 2)).interval().radius
+    tensor([[0.5000, 0.5000]])
+    """
+
+    lower: Tensor  # (B, ...)
+    upper: Tensor  # (B, ...)
+
+    def __post_init__(self) -> None:
+        _check_images(self.lower, "lower")
+        _check_images(self.upper, "upper")
+        if self.lower.shape != self.upper.shape or self.lower.dtype != self.upper.dtype:
+            raise RegionError(
+                f"lower is {self.lower.dtype} {tuple(self.lower.shape)} but upper is {self.upper.dtype} "
+                f"{tuple(self.upper.shape)}; give two tensors of one shape and dtype"
+            )
+        if bool((self.lower > self.upper).any()):
+            at = tuple(int(i) for i in (self.lower > self.upper).nonzero()[0])
+            raise RegionError(
+                f"the box is empty: lower > upper at index {at}; swap the two or check the data"
+            )
+
+    def interval(self, soundness: Soundness = Soundness.DEPLOYED) -> Interval:
+        """The box as bounds; exact in every mode."""
+        return Interval(self.lower, self.upper)
+
+    @property
+    def reference(self) -> Tensor:
+        """One input inside the region: where attacks start and statistics are taken."""
+        return (self.lower + self.upper) / 2
+
+    def __getitem__(self, index: slice | Tensor) -> Box:
+        return Box(self.lower[index], self.upper[index])
+
+    def __len__(self) -> int:
+        return int(self.lower.shape[0])
+
+
+@dataclass(frozen=True)
+class LinfBall:
+    """All inputs within ``eps`` of ``x`` in every coordinate, inside ``clip`` if given.
+
+    ``eps`` is kept exact: give ``"8/255"``, not 0.03137.
+
+    >>> LinfBall(torch.full((1, 1), 0.5), eps="1/4", clip=(0, 1)).interval(Soundness.NONE).upper
+    tensor([[0.7500]])
+    """
+
+    x: Tensor  # (B, ...)
+    eps: Fraction
+    clip: tuple[float, float] | None = field(default=None)
+
+    def __init__(
+        self, x: Tensor, eps: str | int | float | Fraction, clip: tuple[float, float] | None = None
+    ) -> None:
+        radius = exact_fraction(eps)
+        if radius < 0:
+            raise RegionError(f"eps={eps!r} is negative; a radius is 0 or more")
+        _check_images(x, "x")
+        if clip is not None:
+            if not (len(clip) == 2 and clip[0] <= clip[1]):
+                raise RegionError(f"clip={clip!r}; give (lowest, highest) valid input values, e.g. (0, 1)")
+            if bool((x < clip[0]).any() or (x > clip[1]).any()):
+                raise RegionError(
+                    f"x has values in [{float(x.min()):.6g}, {float(x.max()):.6g}], outside clip={clip!r}; "
+                    "scale the images into the clip range or pass clip=None"
+                )
+        object.__setattr__(self, "x", x)
+        object.__setattr__(self, "eps", radius)
+        object.__setattr__(self, "clip", clip)
+
+    def interval(self, soundness: Soundness = Soundness.DEPLOYED) -> Interval:
+        """The ball as bounds; in REAL and DEPLOYED its ends are rounded outwards."""
+        if self.eps == 0:
+            return Interval.point(self.x)
+        if soundness is Soundness.NONE:
+            lower, upper = self.x - float(self.eps), self.x + float(self.eps)
+        else:
+            lower, upper = -_add_up(-self.x, self.eps), _add_up(self.x, self.eps)
+        if self.clip is not None:
+            lower, upper = lower.clamp(*self.clip), upper.clamp(*self.clip)
+        return Interval(lower, upper)
+
+    @property
+    def reference(self) -> Tensor:
+        """One input inside the region: where attacks start and statistics are taken."""
+        return self.x
+
+    def __getitem__(self, index: slice | Tensor) -> LinfBall:
+        return LinfBall(self.x[index], self.eps, self.clip)
+
+    def __len__(self) -> int:
+        return int(self.x.shape[0])
+
+
+Region = Box | LinfBall
+
+
+def _add_up(x: Tensor, eps: Fraction) -> Tensor:
+    """A value of x's dtype that is not below x + eps, and is the closest such one but for a last place."""
+    wide = x.double()
+    # Two roundings of float64 (the radius and the sum), each at most 2^-53 relative.
+    target = wide + float_up(eps) + (wide.abs() + float_up(eps)) * 2.0**-51
+    nearest = target.to(x.dtype)
+    infinity = torch.full_like(nearest, float("inf"))
+    return torch.where(nearest.double() < target, torch.nextafter(nearest, infinity), nearest)

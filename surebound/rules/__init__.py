@@ -1,0 +1,28 @@
+"""Every per-operator fact, one file per family. Importing this package fills the registry."""
+
+from __future__ import annotations
+
+from surebound.rules import activation, arithmetic, convolution, linear, normalization, shape  # noqa: F401  (they register)
+from surebound.rules.registry import (
+    Affine,
+    BatchNorm,
+    Context,
+    Rule,
+    all_rules,
+    check_supported,
+    describe,
+    find,
+    register,
+)
+
+__all__ = [
+    "Affine",
+    "BatchNorm",
+    "Context",
+    "Rule",
+    "all_rules",
+    "check_supported",
+    "describe",
+    "find",
+    "register",
+]

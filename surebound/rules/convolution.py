@@ -1,0 +1,141 @@
+"""Convolutions of any rank, stride, padding, dilation and groups; a product with |W| gives the radius."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from surebound.interval import Interval
+from surebound.rules.linear import weighted
+from surebound.rules.registry import Affine, Context, Rule, register
+from surebound.rules.vjp import vjp_adjoint
+
+_CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+_TRANSPOSED: dict[int, Callable[..., Tensor]] = {
+    1: F.conv_transpose1d,
+    2: F.conv_transpose2d,
+    3: F.conv_transpose3d,
+}
+
+
+def _terms(weight: Tensor, *_: Any, **__: Any) -> int:
+    """Summands of one output: input channels per group times kernel size."""
+    return math.prod(weight.shape[1:])
+
+
+def _adjoint_terms(weight: Tensor, *_: Any, **__: Any) -> int:
+    return int(weight.shape[0]) * math.prod(weight.shape[2:])
+
+
+def _conv_interval(
+    conv: Callable[..., Tensor],
+    ctx: Context,
+    x: Interval,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *rest: Any,
+) -> Interval:
+    return weighted(
+        ctx, x, weight, bias, _terms(weight), weight.shape[0], lambda v, w, b: conv(v, w, b, *rest)
+    )
+
+
+def _conv_magnitude(
+    conv: Callable[..., Tensor], m: Tensor, weight: Tensor, bias: Tensor | None = None, *rest: Any
+) -> Tensor:
+    return conv(m, weight.abs(), None if bias is None else bias.abs(), *rest)
+
+
+def _transposed_interval(
+    conv: Callable[..., Tensor],
+    ctx: Context,
+    x: Interval,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Interval:
+    # Weight (in, out / groups, *kernel): an output sums at most in / groups * kernel terms.
+    terms = weight.shape[0] // groups * math.prod(weight.shape[2:])
+    return weighted(
+        ctx,
+        x,
+        weight,
+        bias,
+        terms,
+        weight.shape[1] * groups,
+        lambda v, w, b: conv(v, w, b, stride, padding, output_padding, groups, dilation),
+    )
+
+
+def _conv_adjoint(
+    rank: int,
+    a: Tensor,
+    in_shape: torch.Size,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """a (S, B, out, *size) -> (S, B, in, *size) as a transposed convolution, never as a matrix."""
+    if isinstance(padding, str):
+        return vjp_adjoint(_CONVOLUTIONS[rank], a, in_shape, weight, None, stride, padding, dilation, groups)
+    each = [v * rank if len(v) == 1 else v for v in (_tuple(stride), _tuple(padding), _tuple(dilation))]
+    sizes = zip(in_shape[-rank:], a.shape[-rank:], weight.shape[2:], *each, strict=True)
+    # What the forward convolution's stride left over at the far end gets coefficient zero.
+    left_over = tuple(n - ((o - 1) * s - 2 * p + d * (k - 1) + 1) for n, o, k, s, p, d in sizes)
+    flat = a.reshape(-1, *a.shape[2:])
+    back = _TRANSPOSED[rank](flat, weight, None, each[0], each[1], left_over, groups, each[2])
+    return back.reshape(*a.shape[:2], *back.shape[1:])
+
+
+def _tuple(value: Any) -> tuple[int, ...]:
+    return (int(value),) if isinstance(value, int) else tuple(int(v) for v in value)
+
+
+for _rank, _conv in _CONVOLUTIONS.items():
+    for _suffix in ("default", "padding"):
+        register(
+            Rule(
+                op=f"aten.conv{_rank}d.{_suffix}",
+                family="convolution",
+                interval=partial(_conv_interval, _conv),
+                affine=Affine(
+                    adjoint=partial(_conv_adjoint, _rank),
+                    magnitude=partial(_conv_magnitude, _conv),
+                    terms=_terms,
+                    adjoint_terms=_adjoint_terms,
+                ),
+            )
+        )
+
+for _rank, _op in (
+    (1, "aten.conv_transpose1d.default"),
+    (2, "aten.conv_transpose2d.input"),
+    (3, "aten.conv_transpose3d.input"),
+):
+    _conv = _TRANSPOSED[_rank]
+    register(
+        Rule(
+            op=_op,
+            family="convolution",
+            interval=partial(_transposed_interval, _conv),
+            affine=Affine(
+                adjoint=partial(vjp_adjoint, _conv),
+                magnitude=partial(_conv_magnitude, _conv),
+                terms=lambda weight, *_, **__: int(weight.shape[0]) * math.prod(weight.shape[2:]),
+                adjoint_terms=lambda weight, *_, **__: math.prod(weight.shape[1:]),
+            ),
+        )
+    )

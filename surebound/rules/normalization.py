@@ -1,0 +1,106 @@
+"""BatchNorm with given statistics: elementwise affine. (Training with batch statistics: propagate/training.py.)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from surebound.interval import Interval
+from surebound.numerics import Soundness, pay, unit_roundoff
+from surebound.rules.registry import Affine, BatchNorm, Context, Rule, register
+
+#: Roundings of the longest usual evaluation: 1/sqrt(var + eps) (3), times weight, times x, mean times scale, two sums.
+_ROUNDINGS = 8
+
+
+def _per_channel(value: Tensor, dims: int) -> Tensor:
+    return value.reshape(1, -1, *([1] * (dims - 2)))
+
+
+def scale_and_shift(
+    dims: int, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """y = scale x + shift, and a bound on |mean scale| + |bias|; each (1, C, 1, ...)."""
+    scale = torch.rsqrt(var + eps)
+    if weight is not None:
+        scale = scale * weight
+    offset = mean * scale
+    shift = -offset if bias is None else bias - offset
+    size = offset.abs() if bias is None else offset.abs() + bias.abs()
+    return _per_channel(scale, dims), _per_channel(shift, dims), _per_channel(size, dims)
+
+
+def batch_norm_interval(
+    ctx: Context,
+    x: Interval,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Interval:
+    """x (B, C, ...)."""
+    scale, shift, size = scale_and_shift(len(x.shape), weight, bias, mean, var, eps)
+    center = torch.addcmul(shift, x.center, scale)
+    radius = x.radius * scale.abs()
+    if ctx.soundness is not Soundness.NONE:
+        u = unit_roundoff(x.dtype)
+        error = 4 * _ROUNDINGS * u * (scale.abs() * (x.center.abs() + x.radius) + size)
+        radius = pay(center, radius + error, ctx.soundness)
+    return Interval.around(center, radius)
+
+
+def _adjoint(
+    a: Tensor,
+    in_shape: torch.Size,
+    weight: Any,
+    bias: Any,
+    mean: Tensor,
+    var: Tensor,
+    momentum: float,
+    eps: float,
+    *_: Any,
+) -> Tensor:
+    return a * scale_and_shift(len(in_shape), weight, bias, mean, var, eps)[0]
+
+
+def _magnitude(
+    m: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, momentum: float, eps: float, *_: Any
+) -> Tensor:
+    scale, _shift, size = scale_and_shift(m.dim(), weight, bias, mean, var, eps)
+    return m * scale.abs() + size
+
+
+def _statistics(clean: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance of a clean batch (B, C, ...), per channel."""
+    var, mean = torch.var_mean(clean, dim=[i for i in range(clean.dim()) if i != 1], correction=0)
+    return mean, var
+
+
+def _apply(
+    x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, momentum: float, eps: float, *_: Any
+) -> Tensor:
+    scale, shift, _size = scale_and_shift(x.dim(), weight, bias, mean, var, eps)
+    return torch.addcmul(shift, x, scale)
+
+
+register(
+    Rule(
+        op="aten._native_batch_norm_legit_no_training.default",
+        family="normalization",
+        interval=batch_norm_interval,
+        affine=Affine(
+            _adjoint, _magnitude, terms=lambda *_: 4 * _ROUNDINGS, adjoint_terms=lambda *_: _ROUNDINGS
+        ),
+        batch_norm=BatchNorm(
+            statistics=_statistics,
+            replace=lambda args, mean, var: (*args[:3], mean, var, *args[5:]),
+            apply=_apply,
+            running=3,
+        ),
+    )
+)

@@ -1,0 +1,110 @@
+"""The one table of what surebound knows about each operator: op -> Rule, one column per use.
+
+Adding a layer: open the file of its family, register one Rule, add one case to tests/rules/cases.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from surebound.errors import SureboundError, UnsupportedOperatorError
+from surebound.graph.program import Graph, Node
+from surebound.interval import Interval
+from surebound.numerics import Soundness
+from surebound.rules.facts import Activation
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a rule may know besides its arguments."""
+
+    soundness: Soundness
+
+
+IntervalRule = Callable[..., Any]  # (ctx, *args, **kwargs): Interval where the operator has a varying tensor
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Facts about an operator that is affine in one varying argument: y = A x + b.
+
+    ``adjoint(a, in_shape, *args, **kwargs)`` maps a (S, B, *out) to A^T a (S, B, *in), where ``args`` are the
+    operator's without the varying one. ``magnitude`` maps a bound on |x| to |A| |x| + |b|. ``terms`` counts the
+    summands of one output and ``adjoint_terms`` those of one input's coefficient: 0 if entries only move.
+    """
+
+    adjoint: Callable[..., Tensor]
+    magnitude: Callable[..., Tensor]
+    terms: Callable[..., int]
+    adjoint_terms: Callable[..., int]
+    position: int = 0  # of the varying argument
+
+
+@dataclass(frozen=True)
+class BatchNorm:
+    """Facts about a normalisation by running statistics that training replaces by those of the clean batch."""
+
+    statistics: Callable[[Tensor], tuple[Tensor, Tensor]]  # clean input -> mean, biased variance
+    replace: Callable[..., tuple[Any, ...]]  # (args, mean, var) -> args
+    apply: Callable[..., Tensor]  # the operator on tensors, differentiable in the statistics too
+    running: int  # position of the running mean among the arguments
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row: an operator and what each method can do with it (None: nothing)."""
+
+    op: str
+    family: str
+    interval: IntervalRule
+    affine: Affine | None = None
+    activation: Activation | None = None
+    relax: Callable[..., Any] | None = None
+    mip: Callable[..., Any] | None = None
+    batch_norm: BatchNorm | None = None
+    note: str = ""
+
+
+_rules: dict[str, Rule] = {}
+
+
+def register(rule: Rule) -> Rule:
+    """Add a row; a second row for the same operator is a mistake."""
+    if rule.op in _rules:
+        raise SureboundError(
+            f"a rule for {rule.op} is registered already, in family {_rules[rule.op].family!r}"
+        )
+    _rules[rule.op] = rule
+    return rule
+
+
+def find(op: str) -> Rule | None:
+    """The row of an operator, if there is one."""
+    return _rules.get(op)
+
+
+def all_rules() -> Iterator[Rule]:
+    """Every row, by family and name."""
+    yield from sorted(_rules.values(), key=lambda rule: (rule.family, rule.op))
+
+
+def check_supported(graph: Graph) -> None:
+    """Raise one error that lists every operator of the graph without a rule."""
+    missing = [node for node in graph.nodes if node.varies and node.op != "getitem" and node.op not in _rules]
+    if missing:
+        lines = "\n".join(f"  {describe(node)}" for node in missing)
+        raise UnsupportedOperatorError(
+            f"{len(missing)} operator call(s) of this network have no bound rule:\n{lines}\n"
+            "Replace them by supported ones ('surebound ops' lists them), or add a rule: CONTRIBUTING.md, 'Add a layer'."
+        )
+
+
+def describe(node: Node) -> str:
+    """An operator call as a person finds it: op, module path, source line."""
+    module = f" in module {node.module!r}" if node.module else ""
+    source = f" at {node.source}" if node.source else ""
+    return f"{node.op}{module}{source}"

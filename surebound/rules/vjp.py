@@ -1,0 +1,19 @@
+"""The adjoint of any linear operator, by differentiating it: the default where nothing faster is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def vjp_adjoint(
+    fn: Callable[..., Tensor], a: Tensor, in_shape: torch.Size, *args: Any, **kwargs: Any
+) -> Tensor:
+    """A^T a for a (S, B, *out) and fn affine in its first argument of shape ``in_shape`` (B, *in)."""
+    zeros = torch.zeros(in_shape, dtype=a.dtype, device=a.device)
+    _, pull = torch.func.vjp(lambda x: fn(x, *args, **kwargs), zeros)
+    result: Tensor = torch.vmap(lambda row: pull(row)[0])(a)
+    return result
