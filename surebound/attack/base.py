@@ -1,0 +1,112 @@
+"""The base of every attack: it owns the search, an attack writes only how it begins and how it steps."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from surebound.attack.result import AttackProgress, Ledger
+from surebound.attack.rows import Problem, Rows
+from surebound.errors import ConfigError
+
+Progress = Callable[[AttackProgress], None]
+
+
+@dataclass(frozen=True)
+class Attack(abc.ABC):
+    """A way of looking for a violation inside a box.
+
+    To write one: a frozen dataclass with ``begin`` (where the rows start) and ``step`` (where they go next).
+    Projection into the box, remembering the worst iterate, dropping what has fallen, restarts and memory are
+    not its business, and it cannot get them wrong: ``__call__`` is final.
+
+    >>> @dataclass(frozen=True)
+    ... class Drift(Attack):
+    ...     def begin(self, rows): rows.x = rows.lower
+    ...     def step(self, rows, t):
+    ...         rows.look()
+    ...         return rows.x + rows.half_width / 10
+    >>> Drift(steps=20, restarts=1).trials(choices=9)
+    1
+    """
+
+    steps: int = 200
+    restarts: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "restarts"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigError(
+                    f"{type(self).__name__}({name}={value!r}): {name} must be an integer of at least 1"
+                )
+
+    @abc.abstractmethod
+    def begin(self, rows: Rows) -> None:
+        """Set ``rows.x`` to the start, anywhere in the box, and fill ``rows.state``."""
+
+    @abc.abstractmethod
+    def step(self, rows: Rows, t: int) -> Tensor:
+        """The next iterates (R, ...), in the box or not; must look at ``rows.x``, by gradient or without."""
+
+    def trials(self, choices: int) -> int:
+        """Independent searches per example, if ``choices`` rows of the specification can be violated."""
+        return self.restarts
+
+    @final
+    def __call__(
+        self, problem: Problem, ledger: Ledger, examples: Tensor, progress: Progress | None = None
+    ) -> None:
+        """Search for violations of some examples (N,), and enter what is found into the ledger."""
+        total = len(examples) * ledger.trials * self.steps
+        for chunk in _chunks(examples, ledger, problem.chunk):
+            rows = Rows(problem, ledger, chunk.example, chunk.trial)
+            self.begin(rows)
+            rows.place(rows.x)
+            for t in range(self.steps):
+                rows.move(self.step(rows, t))
+                rows.drop_ended()
+                if progress is not None:
+                    left = chunk.pending * self.steps + rows.live * (self.steps - t - 1)
+                    fell = int(ledger.fallen[examples].sum())
+                    progress(AttackProgress(total - left, total, len(examples), fell))
+                if rows.live == 0:
+                    break
+            else:
+                rows.look()
+            rows.finish()
+
+
+@dataclass(frozen=True, eq=False)
+class _Chunk:
+    """Rows that are searched together."""
+
+    example: Tensor  # (R,)
+    trial: Tensor  # (R,)
+    pending: int  # rows that wait for a later chunk, if nothing falls in this one
+
+
+def _chunks(examples: Tensor, ledger: Ledger, size: int) -> Iterator[_Chunk]:
+    """All trials of the examples (N,), at most ``size`` at once, earlier trials first, the fallen skipped.
+
+    A chunk holds trial 0, or 1-2, or 3-6, ...: a single example is searched more in parallel the harder it
+    proves, and one that falls at once has not paid for trials it did not need.
+    """
+    first = 0
+    while first < ledger.trials:
+        last = min(2 * first + 1, ledger.trials)
+        examples = examples[~ledger.fallen[examples]]
+        example = examples.repeat(last - first)
+        trial = torch.arange(first, last, device=examples.device).repeat_interleave(len(examples))
+        while len(example):
+            later = int((~ledger.fallen[examples]).sum()) * (ledger.trials - last)
+            yield _Chunk(example[:size], trial[:size], max(0, len(example) - size) + later)
+            example, trial = example[size:], trial[size:]
+            needed = trial < ledger.winner[example]
+            example, trial = example[needed], trial[needed]
+        first = last

@@ -1,0 +1,76 @@
+"""The network under attack: any callable, evaluated as it is deployed, and left as it was found."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from surebound.errors import InputError, SpecError
+
+Model = Callable[[Tensor], Tensor]
+
+
+@contextlib.contextmanager
+def evaluating(model: Model) -> Iterator[None]:
+    """Evaluation mode inside, each submodule's own mode after; gradients work, even in inference mode."""
+    if not callable(model):
+        raise InputError(f"the model is a {type(model).__name__}; give a torch.nn.Module or a callable")
+    training = [m for m in model.modules() if m.training] if isinstance(model, nn.Module) else []
+    try:
+        # One flag per submodule, not model.eval(): parts that their owner has frozen stay frozen after.
+        for module in training:
+            module.training = False
+        with torch.inference_mode(False):
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+class Network:
+    """Logits, and gradients of them with respect to the input only.
+
+    ``torch.autograd.grad`` with the input as its one target visits no weight: no weight gradient is computed
+    and no ``.grad`` is touched, although the weights keep their ``requires_grad``. The network gets a copy of
+    the input, because a layer that works in place would otherwise move the iterate.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def logits(self, x: Tensor, rows: int) -> Tensor:
+        """Outputs without a graph, at most ``rows`` inputs at a time: (R, K)."""
+        with torch.no_grad():
+            parts = [self._forward(x[first : first + rows]) for first in range(0, len(x), rows)]
+        if not parts:
+            return x.new_zeros(0, 0)
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def ascent(self, x: Tensor, loss: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """Logits (R, K) at x and the gradient (R, ...) of each row's loss; 0 where it does not exist."""
+        with torch.enable_grad():
+            x = x.detach().requires_grad_(True)
+            logits = self._forward(x)
+            total = loss(logits).sum()
+        if not total.requires_grad:  # the network cuts the graph (rounding by detach, argmax, ...)
+            return logits.detach(), torch.zeros_like(x)
+        (gradient,) = torch.autograd.grad(total, x, materialize_grads=True)
+        return logits.detach(), gradient.nan_to_num_(0.0, 0.0, 0.0)
+
+    def _forward(self, x: Tensor) -> Tensor:
+        try:
+            logits = self._model(x.clone())
+        except Exception as error:
+            error.add_note(f"while running the network on {x.dtype} inputs of shape {tuple(x.shape)}")
+            raise
+        if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(x):
+            given = (
+                f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+            )
+            raise SpecError(
+                f"the network returned {given} for {len(x)} inputs; an attack needs outputs of shape (B, K)"
+            )
+        return logits

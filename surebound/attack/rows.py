@@ -1,0 +1,168 @@
+"""The live batch of a search: rows, each one trial of one example, and all that must shrink with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from surebound.attack import noise
+from surebound.attack.box import InnerBox, project
+from surebound.attack.network import Network
+from surebound.attack.objective import Objective, broken, worst
+from surebound.attack.result import Ledger
+
+#: Ended rows are removed once they are this share of the batch: copying the others costs about as much as a
+#: few wasted rows.
+DROP_SHARE = 1 / 16
+
+Loss = Callable[[Tensor], Tensor]  # (R, S) values of the specification -> (R,)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A search: the network, its examples that are to be broken, and what breaks them."""
+
+    network: Network
+    box: InnerBox
+    objective: Objective
+    targets: Tensor  # (B, S) rows of the specification, the closest to violation first
+    choices: int  # how many of them can be violated at all
+    seed: int
+    chunk: int  # rows that may be in flight
+
+
+class Rows:
+    """Iterates of one chunk: an attack reads ``x``, asks for gradients or values, keeps its ``state`` here.
+
+    Everything that is evaluated through ``gradient`` or ``look`` is remembered if it is the worst of its row.
+    """
+
+    def __init__(self, problem: Problem, ledger: Ledger, example: Tensor, trial: Tensor) -> None:
+        box = problem.box[example]
+        self.example, self.trial = example, trial  # (R,)
+        self.lower, self.upper = box.lower, box.upper  # (R, ...)
+        self.x = box.reference  # (R, ...)
+        self.state: dict[str, Tensor] = {}  # (R, ...) each: shrinks with the rows
+        self._problem, self._ledger = problem, ledger
+        self._objective = problem.objective[example]
+        self._best = self.x.clone()
+        self._value = ledger.value.new_full((len(example),), -math.inf)
+        self._ended = torch.zeros_like(example, dtype=torch.bool)
+        self._steps = torch.zeros_like(example)
+        self._queries = torch.zeros_like(example)
+
+    def __len__(self) -> int:
+        return len(self.example)
+
+    @property
+    def live(self) -> int:
+        """Rows that are still needed."""
+        return len(self) - int(self._ended.sum())
+
+    @property
+    def half_width(self) -> Tensor:
+        """Half the extent of the box in every coordinate: (R, ...)."""
+        return (self.upper - self.lower) / 2
+
+    def uniform(self, *purpose: int) -> Tensor:
+        """Random numbers in [0, 1) that belong to these trials and this purpose: (R, ...)."""
+        return noise.uniform(self._keys(purpose), self._numel).view_as(self.x).to(self.x)
+
+    def signs(self, *purpose: int) -> Tensor:
+        """Random signs that belong to these trials and this purpose: (R, ...)."""
+        return noise.signs(self._keys(purpose), self._numel).view_as(self.x).to(self.x)
+
+    @property
+    def choices(self) -> int:
+        """How many rows of the specification can be violated at all."""
+        return self._problem.choices
+
+    def target(self, rank: Tensor) -> Tensor:
+        """The specification's row that was ``rank``-th closest to violation before the search: (R,)."""
+        return self._problem.targets[self.example, rank]
+
+    def gradient(self, loss: Loss) -> Tensor:
+        """Gradient of the loss at x: (R, ...); x is remembered if it is its row's worst."""
+        values: list[Tensor] = []
+
+        def total(logits: Tensor) -> Tensor:
+            values.append(self._objective.values(logits))
+            return loss(values[0])
+
+        _, gradient = self._problem.network.ascent(self.x, total)
+        self._observe(values[0].detach())
+        return gradient
+
+    def look(self) -> None:
+        """Evaluate x without a gradient; x is remembered if it is its row's worst."""
+        self._observe(self._objective.values(self._problem.network.logits(self.x, self._problem.chunk)))
+
+    def probe(self, points: Tensor, loss: Loss) -> Tensor:
+        """Losses at P points per row, in the box or not: (P, R, ...) -> (P, R). Nothing is remembered."""
+        logits = self._problem.network.logits(points.flatten(0, 1), self._problem.chunk)
+        self._queries += len(points) * ~self._ended
+        return torch.stack([loss(self._objective.values(z)) for z in logits.view(len(points), len(self), -1)])
+
+    @property
+    def probes_at_once(self) -> int:
+        """Points per row that fit into memory together."""
+        return max(1, self._problem.chunk // max(1, len(self)))
+
+    def place(self, x: Tensor) -> None:
+        """Put the iterate on the closest point of the box."""
+        self.x = project(x, self.lower, self.upper)
+
+    def move(self, x: Tensor) -> None:
+        """One step: the next iterate is the closest point of the box."""
+        self.place(x)
+        self._steps += ~self._ended
+
+    def drop_ended(self) -> None:
+        """Hand ended rows to the ledger, once there are enough of them to be worth the copying."""
+        ended = len(self) - self.live
+        if ended and ended >= DROP_SHARE * len(self):
+            self._enter(self._ended)
+            self._keep((~self._ended).nonzero().squeeze(1))
+
+    def finish(self) -> None:
+        """Hand every row to the ledger."""
+        self._enter(torch.ones_like(self._ended))
+
+    def _observe(self, values: Tensor) -> None:
+        """Remember x where it is worse than anything before; end the rows that are decided."""
+        value = worst(values)
+        fell = broken(value) & ~self._ended
+        value = value.nan_to_num(math.inf, math.inf, -math.inf)
+        better = (value > self._value) & ~self._ended
+        self._queries += ~self._ended
+        self._value = torch.where(better, value, self._value)
+        self._best = torch.where(better.view(-1, *[1] * (self.x.dim() - 1)), self.x, self._best)
+        if bool(fell.any()):
+            self._ledger.broke(self.example[fell], self.trial[fell])
+            # Later trials of a broken example are not needed; earlier ones are, or chunking would show.
+            self._ended |= fell | (self.trial > self._ledger.winner[self.example])
+
+    def _enter(self, which: Tensor) -> None:
+        self._ledger.enter(
+            self.example[which], self.trial[which], self._best[which], self._value[which],
+            self._steps[which], self._queries[which],
+        )  # fmt: skip
+
+    def _keep(self, index: Tensor) -> None:
+        self.state = {name: value[index] for name, value in self.state.items()}
+        self._objective = self._objective[index]
+        self.x, self.lower, self.upper = self.x[index], self.lower[index], self.upper[index]
+        self.example, self.trial = self.example[index], self.trial[index]
+        self._best, self._value, self._ended = self._best[index], self._value[index], self._ended[index]
+        self._steps, self._queries = self._steps[index], self._queries[index]
+
+    @property
+    def _numel(self) -> int:
+        return math.prod(self.x.shape[1:])
+
+    def _keys(self, purpose: tuple[int, ...]) -> Tensor:
+        return noise.row_keys(self._problem.seed, self.example, self.trial, *purpose)

@@ -1,0 +1,135 @@
+"""``attack``: run an attack on a batch of examples, and judge what it found by a clean forward pass."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from surebound.attack.base import Attack, Progress
+from surebound.attack.box import InnerBox, project
+from surebound.attack.memory import DEFAULT_MEMORY, rows_within
+from surebound.attack.methods.pgd import PGD
+from surebound.attack.network import Model, Network, evaluating
+from surebound.attack.objective import Objective, objective_of, worst
+from surebound.attack.result import AttackResult, Ledger
+from surebound.attack.rows import Problem
+from surebound.errors import InputError
+from surebound.region import LinfBall, Region
+from surebound.spec import LinearSpec
+
+
+def attack(
+    model: Model,
+    images: Tensor,  # (B, ...) floating point
+    labels: Tensor | None,  # (B,) integers; None with a spec
+    eps: str | int | float | Fraction,
+    method: Attack | None = None,
+    *,
+    clip: tuple[float, float] | None = (0.0, 1.0),
+    spec: LinearSpec | None = None,
+    proved: Tensor | None = None,  # (B,) bool
+    seed: int = 0,
+    memory: int = DEFAULT_MEMORY,
+    progress: Progress | None = None,
+) -> AttackResult:
+    """Look for inputs within ``eps`` of the images (largest absolute difference) that break the network.
+
+    Every input that is returned satisfies |x' - x| <= eps and the clip range exactly, in rational arithmetic,
+    and was run through the network once more. Examples that are broken from the start, or that ``proved``
+    marks as settled by a bound, are not attacked. The same seed gives the same search, however much
+    memory it is given. The network is evaluated in evaluation mode and left as it was;
+    its weights' ``.grad`` is not touched.
+
+    Requires: any network from (B, ...) to (B, K) whose examples do not influence each other.
+    Property: sound for violations, not for robustness: what is found is a counterexample, what is not found
+    is nothing.
+
+    >>> net = torch.nn.Linear(2, 2, bias=False)
+    >>> _ = net.weight.data.copy_(torch.eye(2))
+    >>> images, labels = torch.tensor([[0.6, 0.4], [0.9, 0.1]]), torch.tensor([0, 0])
+    >>> attack(net, images, labels, "0.2", PGD(steps=20, restarts=2)).success.tolist()
+    [True, False]
+    """
+    region = LinfBall(images, eps, clip)
+    return attack_region(
+        model, region, labels, method, spec=spec, proved=proved, seed=seed, memory=memory, progress=progress
+    )
+
+
+def attack_region(
+    model: Model,
+    region: Region,
+    labels: Tensor | None = None,  # (B,)
+    method: Attack | None = None,
+    *,
+    spec: LinearSpec | None = None,
+    proved: Tensor | None = None,  # (B,) bool
+    seed: int = 0,
+    memory: int = DEFAULT_MEMORY,
+    progress: Progress | None = None,
+) -> AttackResult:
+    """``attack`` inside any region, a box with its own width in every coordinate for example."""
+    method = PGD() if method is None else method
+    _check(method, proved, seed, len(region))
+    with evaluating(model), torch.no_grad():
+        box, network = InnerBox.of(region), Network(model)
+        rows = rows_within(model, box.reference[:1], memory) if len(box) else 1
+        logits = network.logits(box.reference, rows)  # (B, K)
+        objective = objective_of(labels, spec, len(box), logits.shape[1])
+        if not len(box):
+            return _nothing(box.reference)
+        clean = objective.violated(logits)  # (B,)
+        attacked = ~clean if proved is None else ~(clean | proved.to(clean.device))
+        values = objective.values(logits)  # (B, S)
+        choices = max(1, int((values > -torch.inf).sum(1).max()))
+        ledger = Ledger(box.reference, worst(values).nan_to_num(torch.inf), clean, method.trials(choices))
+        targets = values.argsort(dim=1, descending=True, stable=True)
+        problem = Problem(network, box, objective, targets, choices, seed, rows)
+        method(problem, ledger, attacked.nonzero().squeeze(1), progress)
+        return _judge(problem, ledger, clean, attacked)
+
+
+def _judge(problem: Problem, ledger: Ledger, clean: Tensor, attacked: Tensor) -> AttackResult:
+    """The clean forward pass that decides: the search's own opinion does not count."""
+    adversarial = project(ledger.x, problem.box.lower, problem.box.upper)
+    logits = problem.network.logits(adversarial, problem.chunk)
+    objective: Objective = problem.objective
+    return AttackResult(
+        adversarial=adversarial,
+        success=objective.violated(logits),
+        margins=worst(objective.values(logits)),
+        predictions=logits.argmax(1),
+        clean_success=clean,
+        attacked=attacked,
+        steps=ledger.spent(ledger.steps),
+        queries=ledger.spent(ledger.queries),
+    )
+
+
+def _nothing(images: Tensor) -> AttackResult:
+    """The result of an empty batch."""
+    flags = torch.zeros(0, dtype=torch.bool, device=images.device)
+    return AttackResult(
+        images, flags, images.new_zeros(0), flags.long(), flags, flags, flags.long(), flags.long()
+    )
+
+
+def _check(method: Attack, proved: Tensor | None, seed: int, batch: int) -> None:
+    if not isinstance(method, Attack):
+        raise InputError(
+            f"method={method!r} is not an attack; give one of surebound.attack.methods, "
+            "e.g. PGD(steps=200, restarts=10)"
+        )
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise InputError(f"seed={seed!r} is a {type(seed).__name__}; give an integer")
+    if proved is None:
+        return
+    if not isinstance(proved, Tensor) or proved.dtype != torch.bool or proved.shape != (batch,):
+        given = (
+            f"{proved.dtype} {tuple(proved.shape)}" if isinstance(proved, Tensor) else type(proved).__name__
+        )
+        raise InputError(
+            f"proved is {given}; give a bool tensor of shape ({batch},), e.g. (margins <= 0).all(1)"
+        )

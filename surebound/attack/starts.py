@@ -1,0 +1,38 @@
+"""Where a trial starts: somewhere in the box, in one of its corners, or at the example itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from surebound.attack.rows import Rows
+
+
+def uniform(rows: Rows) -> Tensor:
+    """A point drawn uniformly from the box."""
+    return torch.lerp(rows.lower, rows.upper, rows.uniform())
+
+
+def corner(rows: Rows) -> Tensor:
+    """A corner of the box, each coordinate's side drawn at random."""
+    return torch.where(rows.signs() > 0, rows.upper, rows.lower)
+
+
+def mixed(rows: Rows) -> Tensor:
+    """A uniform point for every other trial, a corner for the rest."""
+    odd = (rows.trial % 2 == 1).view(-1, *[1] * (rows.x.dim() - 1))
+    return torch.where(odd, corner(rows), uniform(rows))
+
+
+def center(rows: Rows) -> Tensor:
+    """The example itself."""
+    return rows.x
+
+
+STARTS: Mapping[str, Callable[[Rows], Tensor]] = MappingProxyType(
+    {"uniform": uniform, "corner": corner, "mixed": mixed, "center": center}
+)
+"""Starts by name; each gives points (R, ...) of the box."""
