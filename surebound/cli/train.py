@@ -1,0 +1,200 @@
+"""`surebound train`, `resume`, `presets`, `show-config`."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from surebound.cli.output import Format, print_table
+from surebound.errors import InputError
+
+if TYPE_CHECKING:
+    from surebound.experiment.config import Config
+    from surebound.experiment.overrides import Overrides
+    from fractions import Fraction
+
+    from surebound.experiment.run import Caller, RunResult
+
+EXIT_STOPPED = 3
+
+PresetArgument = Annotated[
+    str, typer.Argument(help="A preset (`surebound presets`) or a configuration file (.toml).")
+]
+EpsTrain = Annotated[str | None, typer.Option("--eps-train", help="Radius to train for, e.g. 0.4 or 8/255.")]
+EpsTest = Annotated[
+    list[str] | None, typer.Option("--eps-test", help="Radius to measure at; may be given several times.")
+]
+Steps = Annotated[int | None, typer.Option(help="Length in steps; warm-up, ramp and decays stretch with it.")]
+Epochs = Annotated[
+    float | None, typer.Option(help="Length in epochs; warm-up, ramp and decays stretch with it.")
+]
+BatchSize = Annotated[int | None, typer.Option(help="Images per step, over all processes.")]
+Warmup = Annotated[int | None, typer.Option(help="Steps before the radius grows.")]
+RampSteps = Annotated[int | None, typer.Option("--ramp", help="Steps over which the radius grows.")]
+KappaFinal = Annotated[
+    float | None, typer.Option(help="Final weight of the clean loss (the paper: 0.5 or 0).")
+]
+LearningRate = Annotated[float | None, typer.Option(help="Initial learning rate.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of weights, order, augmentation and attacks.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")]
+Threads = Annotated[int | None, typer.Option(help="Threads; by default chosen by a short trial.")]
+CheckpointSeconds = Annotated[float | None, typer.Option(help="Seconds between checkpoints.")]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", envvar="SUREBOUND_DATA", help="Where the datasets' files are.")
+]
+Out = Annotated[Path | None, typer.Option("--out", help="Run directory; by default a new one under runs/.")]
+RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
+
+
+def train(
+    preset: PresetArgument,
+    eps_train: EpsTrain = None,
+    eps_test: EpsTest = None,
+    steps: Steps = None,
+    epochs: Epochs = None,
+    batch_size: BatchSize = None,
+    warmup: Warmup = None,
+    ramp: RampSteps = None,
+    kappa_final: KappaFinal = None,
+    learning_rate: LearningRate = None,
+    seed: Seed = None,
+    device: Device = None,
+    threads: Threads = None,
+    checkpoint_seconds: CheckpointSeconds = None,
+    data_dir: DataDir = None,
+    out: Out = None,
+) -> None:
+    """Train a network by a preset or a configuration file; Ctrl-C checkpoints and stops."""
+    from surebound.experiment import run
+    from surebound.experiment.overrides import Overrides
+    from surebound.experiment.rundir import fresh_path
+
+    overrides = Overrides(
+        eps_train=_radius(eps_train, "--eps-train"),
+        eps_test=tuple(r for text in eps_test if (r := _radius(text, "--eps-test")) is not None)
+        if eps_test
+        else None,
+        steps=steps,
+        epochs=epochs,
+        batch_size=batch_size,
+        warmup=warmup,
+        ramp=ramp,
+        kappa_final=kappa_final,
+        learning_rate=learning_rate,
+        seed=seed,
+        device=device,
+        threads=threads,
+        checkpoint_seconds=checkpoint_seconds,
+    )
+    config = _configuration(preset, overrides)
+    path = out or fresh_path(config)
+    _supervise(config.name, path, data_dir, lambda caller: run.start(config, path, caller))
+
+
+def resume(path: RunArgument, data_dir: DataDir = None) -> None:
+    """Continue a run from its last checkpoint, to the same bits as if it had never stopped."""
+    from surebound.experiment import run
+    from surebound.experiment.rundir import RunDirectory
+
+    name = RunDirectory.open(path).config.name
+    _supervise(name, path, data_dir, lambda caller: run.resume(path, caller))
+
+
+def presets(
+    contains: Annotated[str, typer.Argument(help="Show only names that contain this.")] = "",
+    form: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.TABLE,
+) -> None:
+    """List the presets."""
+    from surebound.experiment.presets import preset, preset_names
+
+    columns = ("preset", "method", "eps_train", "steps", "batch", "warm-up", "ramp")
+    rows = []
+    for name in preset_names():
+        plan = preset(name).plan
+        if contains in name:
+            radius = str(plan.eps_train) if plan.eps_train else None
+            rows.append(
+                (name, preset(name).method.name, radius, plan.steps, plan.batch_size, plan.warmup, plan.ramp)
+            )
+    print_table(columns, rows, form)
+
+
+def show_config(preset: PresetArgument) -> None:
+    """Print a preset, or a run's configuration, as TOML; edit it and pass the file to `train`."""
+    from surebound.experiment.overrides import Overrides
+
+    typer.echo(_configuration(preset, Overrides()).to_toml(), nl=False)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(train)
+    app.command()(resume)
+    app.command()(presets)
+    app.command("show-config")(show_config)
+
+
+def _configuration(name: str, overrides: Overrides) -> Config:
+    from surebound.experiment.config import Config
+    from surebound.experiment.presets import preset
+
+    path = Path(name)
+    if path.suffix == ".toml":
+        config = Config.read(path)
+    elif (path / "config.toml").is_file():
+        config = Config.read(path / "config.toml")
+    else:
+        config = preset(name)
+    return overrides.apply(config)
+
+
+def _radius(text: str | None, option: str) -> Fraction | None:
+    from surebound.numerics import exact_fraction
+
+    if text is None:
+        return None
+    radius = exact_fraction(text, option)
+    if radius < 0:
+        raise InputError(f"{option} {text}: a radius is 0 or more")
+    return radius
+
+
+def _supervise(name: str, path: Path, data_dir: Path | None, work: Callable[[Caller], RunResult]) -> None:
+    """Run `work` with a terminal and with signals that ask it to stop; say how it ended."""
+    from surebound.cli.progress import Terminal, describe_errors
+    from surebound.experiment.run import Caller
+
+    with Terminal(name) as terminal, _stop_on_signals() as stopped:
+        result = work(Caller(terminal, stop=lambda: bool(stopped), say=terminal.say, data_dir=data_dir))
+    if not result.leader:
+        return
+    if result.errors is None:
+        typer.echo(f"stopped after step {result.outcome.step}; continue with: surebound resume {path}")
+        raise typer.Exit(EXIT_STOPPED)
+    typer.echo(f"finished: {describe_errors(result.errors)}")
+    typer.echo(f"run directory: {path}")
+
+
+@contextmanager
+def _stop_on_signals() -> Iterator[list[int]]:
+    """A list that receives SIGINT and SIGTERM instead of the process; a second one acts as usual."""
+    received: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        signal.signal(number, before[number])
+
+    for number in before:
+        signal.signal(number, receive)
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

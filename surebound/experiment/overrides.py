@@ -1,0 +1,81 @@
+"""Changes to a configuration from the command line, in the terms people think in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from surebound.errors import ConfigError
+from surebound.experiment.config import Config
+from surebound.experiment.presets import PAPER
+
+TRAIN_IMAGES = {recipe.data: recipe.train_images for recipe in PAPER.values()} | {"digits": 1_442}
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What may be changed; None leaves the configuration's value."""
+
+    eps_train: Fraction | None = None
+    eps_test: tuple[Fraction, ...] | None = None
+    steps: int | None = None
+    epochs: float | None = None
+    batch_size: int | None = None
+    warmup: int | None = None
+    ramp: int | None = None
+    kappa_final: float | None = None
+    learning_rate: float | None = None
+    seed: int | None = None
+    device: str | None = None
+    threads: int | None = None
+    checkpoint_seconds: float | None = None
+
+    def apply(self, config: Config) -> Config:
+        """The changed configuration. A new length stretches warm-up, ramp and decays in proportion."""
+        config = self._length(config)
+        plan: dict[str, Any] = {
+            key: getattr(self, key)
+            for key in ("eps_train", "warmup", "ramp", "learning_rate", "seed")
+            if getattr(self, key) is not None
+        }
+        if self.kappa_final is not None:
+            plan["kappa_final"] = self.kappa_final
+            if config.plan.kappa_start == config.plan.kappa_final:  # a recipe with one kappa throughout
+                plan["kappa_start"] = self.kappa_final
+        run = {
+            key: getattr(self, key)
+            for key in ("device", "threads", "checkpoint_seconds")
+            if getattr(self, key) is not None
+        }
+        evaluation = config.evaluation
+        if self.eps_test is not None:
+            evaluation = replace(evaluation, radii=self.eps_test)
+        return replace(config.with_plan(**plan), run=replace(config.run, **run), evaluation=evaluation)
+
+    def _length(self, config: Config) -> Config:
+        if self.steps is not None and self.epochs is not None:
+            raise ConfigError("--steps and --epochs were both given; use one of them")
+        batch = self.batch_size or config.plan.batch_size
+        if self.steps is None and self.epochs is None and self.batch_size is None:
+            return config
+        if self.steps is not None:
+            steps = self.steps
+        elif self.epochs is not None:
+            steps = round(self.epochs * train_images(config) / batch)
+        else:  # as many images as before
+            steps = round(config.plan.steps * config.plan.batch_size / batch)
+        plan = replace(config.plan.stretched(max(1, steps)), batch_size=batch)
+        every = config.evaluation.every * plan.steps // config.plan.steps
+        evaluation = replace(config.evaluation, every=max(1, every) if config.evaluation.every else 0)
+        return replace(config, plan=plan, evaluation=evaluation)
+
+
+def train_images(config: Config) -> int:
+    """How many training images the configuration's dataset has."""
+    try:
+        return TRAIN_IMAGES[config.data.name]
+    except KeyError:
+        raise ConfigError(
+            f"the size of the dataset {config.data.name!r} is not known beforehand: give --steps instead of --epochs"
+        ) from None

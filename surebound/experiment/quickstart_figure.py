@@ -1,0 +1,82 @@
+"""The picture of the quickstart: ranges of the outputs on the left, proved and attacked accuracy on the right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surebound.experiment.quickstart import Curve, Example, Quickstart
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TRUE, RIVAL, INK = "#1b7f5c", "#c2513b", "#222222"
+COLOURS = ("#2f6db3", "#b3562f")
+
+
+def draw(result: Quickstart, path: Path) -> None:
+    """Write the picture; the format follows the file's suffix."""
+    # Figure, not pyplot: no window system is touched and no global state is left behind.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.5, 4.2), layout="constrained")
+    grid = figure.add_gridspec(len(result.examples), 3, width_ratios=(0.5, 1.3, 1.7))
+    for row, (curve, example) in enumerate(zip(result.curves, result.examples, strict=True)):
+        _image(figure.add_subplot(grid[row, 0]), example, first=row == 0)
+        _ranges(figure.add_subplot(grid[row, 1]), curve.name, example, last=row == len(result.examples) - 1)
+    _curves(figure.add_subplot(grid[:, 2]), result.curves)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+
+
+def _image(axes: Axes, example: Example, *, first: bool) -> None:
+    axes.imshow(example.image.numpy(), cmap="gray_r", vmin=0, vmax=1)
+    axes.set_axis_off()
+    if first:
+        axes.set_title(f"a test image,\nevery pixel ± {example.eps}", fontsize=9)
+
+
+def _ranges(axes: Axes, name: str, example: Example, *, last: bool) -> None:
+    """The range of every output over the ball: proved when the true class's lies above all the others'."""
+    classes = range(len(example.value))
+    colours = [TRUE if k == example.label else RIVAL for k in classes]
+    axes.bar(
+        classes,
+        (example.upper - example.lower).tolist(),
+        bottom=example.lower.tolist(),
+        color=colours,
+        alpha=0.55,
+        width=0.7,
+    )
+    axes.scatter(classes, example.value.tolist(), s=9, color=INK, zorder=3)
+    axes.axhline(float(example.lower[example.label]), color=TRUE, linewidth=0.8, linestyle=":")
+    axes.set_title(name, fontsize=9)
+    axes.set_xticks(list(classes))
+    axes.tick_params(labelsize=8)
+    axes.set_ylabel("output", fontsize=8)
+    if last:
+        axes.set_xlabel("class (dot: value at the image, bar: proved range)", fontsize=8)
+
+
+def _curves(axes: Axes, curves: tuple[Curve, ...]) -> None:
+    """Between a network's two lines lies the truth."""
+    for curve, colour in zip(curves, COLOURS, strict=True):
+        eps = [float(e) for e in curve.eps]
+        proved, attacked = [100 * v for v in curve.proved], [100 * v for v in curve.attacked]
+        axes.plot(
+            eps,
+            attacked,
+            color=colour,
+            linestyle="--",
+            linewidth=1.2,
+            label=f"{curve.name}: survives the attack",
+        )
+        axes.plot(eps, proved, color=colour, linewidth=2.0, label=f"{curve.name}: proved")
+        axes.fill_between(eps, proved, attacked, color=colour, alpha=0.12)
+    axes.set_xlabel("ε (largest change of a pixel; pixels are in [0, 1])", fontsize=9)
+    axes.set_ylabel("test images, %", fontsize=9)
+    axes.set_ylim(0, 101)
+    axes.margins(x=0)
+    axes.tick_params(labelsize=8)
+    axes.legend(fontsize=7.5, loc="lower left", framealpha=0.9)
+    axes.grid(alpha=0.25)

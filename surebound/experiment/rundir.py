@@ -1,0 +1,113 @@
+"""The run directory: everything a training run is, leaves behind and resumes from.
+
+    config.toml        what was asked
+    environment.json   what it ran on
+    metrics.jsonl      what happened (and events/ for TensorBoard)
+    checkpoints/       the last ones and the best
+    final.safetensors  the weights after the last step
+    results.json       error rates of the final weights, with rounding control
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from surebound.errors import ConfigError, RunError
+from surebound.experiment.config import Config
+from surebound.train.checkpoint import CheckpointStore, sync_directory, write_text
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Paths of one run, and the small files in it."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path, config: Config) -> RunDirectory:
+        """A new run; a directory that holds a run already is refused."""
+        if (path / "config.toml").exists():
+            raise RunError(f"{path} holds a run already: continue it with `surebound resume {path}`, or choose another --out")
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RunError(f"{path} is not an empty directory; choose another --out")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"cannot create the run directory {path}: {error}") from error
+        run = cls(path)
+        run.write("config.toml", config.to_toml())
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> RunDirectory:
+        """An existing run."""
+        if not (path / "config.toml").is_file():
+            raise RunError(f"{path} is no run directory: it has no config.toml")
+        return cls(path)
+
+    @property
+    def config(self) -> Config:
+        """The run's configuration."""
+        try:
+            return Config.read(self.path / "config.toml")
+        except ConfigError as error:
+            raise RunError(f"the run cannot be read: {error}") from error
+
+    @property
+    def final(self) -> Path:
+        """The final weights; there once the run is finished."""
+        return self.path / "final.safetensors"
+
+    @property
+    def metrics(self) -> Path:
+        """The metrics file."""
+        return self.path / "metrics.jsonl"
+
+    def checkpoints(self, keep: int = 2) -> CheckpointStore:
+        """The run's checkpoints."""
+        return CheckpointStore(self.path / "checkpoints", keep)
+
+    def weights(self) -> Path:
+        """The final weights or, of an unfinished run, those of the last checkpoint."""
+        if self.final.is_file():
+            return self.final
+        steps = self.checkpoints().steps()
+        if not steps:
+            raise RunError(f"the run {self.path} has neither final weights nor a checkpoint yet")
+        return self.path / "checkpoints" / f"step-{steps[-1]:09d}" / "weights.safetensors"
+
+    def write(self, name: str, text: str) -> None:
+        """Replace a small text file atomically."""
+        temporary = self.path / f".{name}.partial"
+        try:
+            write_text(temporary, text)
+            os.replace(temporary, self.path / name)
+            sync_directory(self.path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise RunError(f"could not write {self.path / name}: {error}") from error
+
+    def write_json(self, name: str, record: dict[str, Any]) -> None:
+        """Replace a JSON file atomically."""
+        self.write(name, json.dumps(record, indent=2) + "\n")
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """A JSON file of the run, or an empty table if there is none yet."""
+        try:
+            record: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise RunError(f"cannot read {self.path / name}: {error}") from error
+        return record
+
+
+def fresh_path(config: Config, parent: Path = Path("runs")) -> Path:
+    """A directory name for a new run: time, preset and seed."""
+    stamp = time.strftime("%Y-%m-%d-%H%M%S")
+    return parent / f"{stamp}-{config.name}-seed{config.plan.seed}"

@@ -1,0 +1,1 @@
+"""Training: methods, schedules, and a loop that resumes to the same bits."""

@@ -1,0 +1,47 @@
+"""Projected Adam ascent inside a box: the inner attack of adversarial training and of periodic evaluation."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def box(images: Tensor, epsilon: float, domain: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
+    """Ends (B, C, H, W) of the ball of radius `epsilon` around `images`, cut to the domain."""
+    lower, upper = images - epsilon, images + epsilon
+    if domain is not None:
+        lower, upper = lower.clamp_min(domain[0]), upper.clamp_max(domain[1])
+    return lower, upper
+
+
+def random_point(lower: Tensor, upper: Tensor, generator: torch.Generator) -> Tensor:
+    """A uniform point (B, C, H, W) of each box, drawn on the generator's device."""
+    draw = torch.rand(lower.shape, generator=generator, device=generator.device)
+    return lower + (upper - lower) * draw.to(lower.device, lower.dtype)
+
+
+def ascend(
+    model: nn.Module, point: Tensor, ends: tuple[Tensor, Tensor], labels: Tensor, steps: int, step_size: float
+) -> Tensor:
+    """Points (B, C, H, W) of the boxes `ends` with a higher cross-entropy than `point`.
+
+    Adam with its default moments; the model is in evaluation mode meanwhile, so that batch normalisation
+    neither mixes the examples nor learns from attacked images.
+    """
+    was_training = model.training
+    model.eval()
+    first, second = torch.zeros_like(point), torch.zeros_like(point)
+    try:
+        for t in range(1, steps + 1):
+            point = point.detach().requires_grad_()
+            with torch.enable_grad():
+                loss = F.cross_entropy(model(point), labels, reduction="sum")
+                (gradient,) = torch.autograd.grad(loss, point)
+            first = torch.lerp(first, gradient, 0.1)
+            second = torch.lerp(second, gradient.square(), 0.001)
+            direction = (first / (1 - 0.9**t)) / ((second / (1 - 0.999**t)).sqrt() + 1e-8)
+            point = torch.clamp(point.detach() + step_size * direction, *ends)
+    finally:
+        model.train(was_training)
+    return point

@@ -1,0 +1,140 @@
+"""Error rates on held-out data: clean, verified by interval bounds, under a short attack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from torch import Tensor, nn
+
+from surebound.data.order import stream
+from surebound.data.types import Split
+from surebound.errors import ConfigError
+from surebound.numerics import Soundness, exact_fraction
+from surebound.propagate.margins import worst_margins
+from surebound.region import LinfBall
+from surebound.train.ascent import ascend, box, random_point
+from surebound.train.distributed import Group
+from surebound.train.losses import others
+
+Domain = tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What to measure, how often, and on how many images.
+
+    `radii` are the test radii, kept exactly. `pgd_steps` = 0 leaves the attack out. During training the bounds are
+    plain floating point (`soundness` none); the numbers of a finished run are computed with rounding control.
+    """
+
+    radii: tuple[Fraction, ...] = ()
+    every: int = 0  # training steps between evaluations; 0: only at the end
+    images: int | None = None  # of the held-out split, from the first; None: all
+    pgd_steps: int = 0
+    pgd_images: int = 200
+    batch_size: int = 250
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "radii", tuple(exact_fraction(r, "radii") for r in self.radii))
+        if any(r < 0 for r in self.radii):
+            raise ConfigError(f"radii must be 0 or more, got {', '.join(map(str, self.radii))}")
+        for key, least in (("every", 0), ("images", 1), ("pgd_steps", 0), ("pgd_images", 1), ("batch_size", 1)):
+            value = getattr(self, key)
+            if value is not None and value < least:
+                raise ConfigError(f"{key} must be at least {least}, got {value}")
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Measured error rates, as fractions of the `images` looked at."""
+
+    images: int
+    clean: float
+    verified: dict[Fraction, float]  # radius -> share not proved by interval bounds
+    attacked: dict[Fraction, float]  # radius -> share misclassified under attack, of `attacked_images`
+    attacked_images: int
+    soundness: str
+
+    def record(self) -> dict[str, object]:
+        """Plain values for JSON; radii as exact strings."""
+        return {
+            "images": self.images,
+            "clean_error": self.clean,
+            "verified_error": {str(r): v for r, v in self.verified.items()},
+            "pgd_error": {str(r): v for r, v in self.attacked.items()},
+            "pgd_images": self.attacked_images,
+            "soundness": self.soundness,
+        }
+
+
+def measure(
+    model: nn.Module,
+    split: Split,
+    evaluation: Evaluation,
+    *,
+    soundness: Soundness = Soundness.DEPLOYED,
+    domain: Domain = (0.0, 1.0),
+    group: Group = Group(),
+    seed: int = 0,
+) -> Errors:
+    """Measure `model`, in evaluation mode, on `split`; the processes of a group share the work."""
+    count = len(split) if evaluation.images is None else min(evaluation.images, len(split))
+    attacked = min(evaluation.pgd_images, count) if evaluation.pgd_steps else 0
+    wrong = torch.zeros(1 + 2 * len(evaluation.radii), dtype=torch.float64, device=split.device)
+    was_training = model.training
+    model.eval()
+    try:
+        for first, x, y in _shared(split, count, evaluation.batch_size, group):
+            with torch.no_grad():
+                wrong[0] += misclassified(model(x), y).sum()
+            for i, radius in enumerate(evaluation.radii):
+                wrong[1 + i] += _unproved(model, x, y, radius, domain, soundness).sum()
+                k = max(0, min(attacked - first, len(y)))
+                if k:
+                    found = _attack(model, x[:k], y[:k], float(radius), domain, evaluation.pgd_steps, (seed, first))
+                    wrong[1 + len(evaluation.radii) + i] += found.sum()
+    finally:
+        model.train(was_training)
+    clean, *rest = group.sum_(wrong).tolist()
+    n = len(evaluation.radii)
+    return Errors(
+        images=count,
+        clean=clean / count,
+        verified={r: v / count for r, v in zip(evaluation.radii, rest[:n], strict=True)},
+        attacked={r: v / attacked for r, v in zip(evaluation.radii, rest[n:], strict=True)} if attacked else {},
+        attacked_images=attacked,
+        soundness=soundness.value,
+    )
+
+
+def misclassified(logits: Tensor, labels: Tensor) -> Tensor:
+    """Which examples (B,) are not classified right beyond doubt: ties and NaN count as wrong."""
+    return ~(others(logits, labels) < 0).all(1)
+
+
+def _shared(split: Split, count: int, batch_size: int, group: Group) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """This process's batches of the first `count` images, with the index of their first image."""
+    for number, first in enumerate(range(0, count, batch_size)):
+        if number % group.size == group.rank:
+            x, y = split.batch(torch.arange(first, min(first + batch_size, count)))
+            yield first, x, y
+
+
+def _unproved(model: nn.Module, x: Tensor, y: Tensor, eps: Fraction, domain: Domain, soundness: Soundness) -> Tensor:
+    with torch.no_grad():
+        margins = worst_margins(model, LinfBall(x, eps=eps, clip=domain), y, soundness=soundness)  # (B, K)
+    return ~(others(margins, y) <= 0).all(1)
+
+
+def _attack(
+    model: nn.Module, x: Tensor, y: Tensor, eps: float, domain: Domain, steps: int, key: tuple[int, int]
+) -> Tensor:
+    """Which examples (B,) are misclassified clean or after one restart of `steps` steps."""
+    lower, upper = box(x, eps, domain)
+    start = random_point(lower, upper, stream(key[0], "pgd", key[1]))
+    point = ascend(model, start, (lower, upper), y, steps, 0.1)
+    with torch.no_grad():
+        return misclassified(model(x), y) | misclassified(model(point), y)

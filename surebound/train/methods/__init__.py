@@ -1,0 +1,24 @@
+"""Training methods, one file each; `METHODS` maps the names configurations use to their classes."""
+
+from __future__ import annotations
+
+from surebound.train.methods.adversarial import Adversarial
+from surebound.train.methods.base import Batch, Loss, Method
+from surebound.train.methods.ibp import IBP
+from surebound.train.methods.nominal import Nominal
+
+METHODS: dict[str, type[Method]] = {}
+
+
+def register(method: type[Method]) -> type[Method]:
+    """Make a method known to configurations under its `name`; usable as a decorator."""
+    if METHODS.get(method.name, method) is not method:
+        raise ValueError(f"a training method named {method.name!r} is registered already: {METHODS[method.name]}")
+    METHODS[method.name] = method
+    return method
+
+
+for _method in (Nominal, Adversarial, IBP):
+    register(_method)
+
+__all__ = ["IBP", "METHODS", "Adversarial", "Batch", "Loss", "Method", "Nominal", "register"]

@@ -1,0 +1,60 @@
+"""The one interface of a training method: a batch in, a loss and named scalars out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from surebound.errors import ConfigError
+from surebound.graph import Program
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Everything a method may look at in one step."""
+
+    model: nn.Module
+    images: Tensor  # (B, C, H, W) or (B, ...), in the domain
+    labels: Tensor  # (B,)
+    epsilon: float  # the radius of this step
+    eps_train: float  # the radius the ramp leads to
+    kappa: float  # weight of the clean loss in this step
+    step: int
+    generator: torch.Generator  # for whatever the method draws; seeded by run and step
+    domain: tuple[float, float] | None = (0.0, 1.0)  # valid inputs, per coordinate
+    traced: Program | None = None
+
+    @property
+    def program(self) -> Program:
+        """The traced network; there for methods with `bound_based = True`."""
+        if self.traced is None:
+            raise ConfigError(
+                "the method asks for the traced program but does not declare it: set `bound_based = True` on its class"
+            )
+        return self.traced
+
+
+@dataclass(frozen=True, eq=False)
+class Loss:
+    """What a step minimises, and detached 0-d tensors worth recording."""
+
+    value: Tensor  # ()
+    scalars: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """A way to train. Subclasses are frozen dataclasses; their fields are what a configuration may set."""
+
+    name: ClassVar[str]
+    bound_based: ClassVar[bool] = False  # wants `Batch.program`
+    robust: ClassVar[bool] = False  # has a use for a radius: eps_train must be positive
+
+    @abstractmethod
+    def loss(self, batch: Batch) -> Loss:
+        """The loss of one batch, differentiable in the model's parameters."""

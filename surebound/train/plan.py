@@ -1,0 +1,92 @@
+"""What a training run does, in numbers: its length, curriculum and optimiser. All durations are in steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from surebound.errors import ConfigError
+from surebound.numerics import exact_fraction
+from surebound.train.schedules import SHAPES, Constant, Ramp, Schedule, Staircase
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training run, apart from network, data and method. The defaults are the paper's for MNIST.
+
+    Radius and kappa stay at their start for `warmup` steps and go to their final values over the next `ramp`
+    steps. The radius may be given as a string, a fraction or a number; it is kept exactly.
+
+    >>> plan = Plan(steps=60_000, eps_train="0.4", warmup=2_000, ramp=10_000)
+    >>> plan.epsilon.at(7_000), plan.kappa.at(7_000)
+    (0.2, 0.75)
+    """
+
+    steps: int
+    batch_size: int = 100
+    eps_train: Fraction = Fraction(0)
+    warmup: int = 0
+    ramp: int = 0
+    shape: str = "linear"
+    kappa_start: float = 1.0
+    kappa_final: float = 0.5
+    learning_rate: float = 1e-3
+    decay_steps: tuple[int, ...] = ()
+    decay_factor: float = 0.1
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eps_train", exact_fraction(self.eps_train))
+        object.__setattr__(self, "decay_steps", tuple(self.decay_steps))
+        for key in ("steps", "batch_size"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"{key} must be at least 1, got {getattr(self, key)}")
+        for key in ("eps_train", "warmup", "ramp", "weight_decay"):
+            if not getattr(self, key) >= 0:
+                raise ConfigError(f"{key} must be 0 or more, got {getattr(self, key)}")
+        for key in ("kappa_start", "kappa_final"):
+            if not 0 <= getattr(self, key) <= 1:
+                raise ConfigError(f"{key} must be between 0 and 1, got {getattr(self, key)}")
+        for key in ("learning_rate", "decay_factor", "clip_norm"):
+            value = getattr(self, key)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{key} must be positive, got {value}")
+        if self.shape not in SHAPES:
+            raise ConfigError(f"shape must be one of {', '.join(SHAPES)}, got {self.shape!r}")
+        if self.warmup + self.ramp > self.steps:
+            raise ConfigError(
+                f"warmup + ramp = {self.warmup} + {self.ramp} steps exceed the run's steps = {self.steps}: "
+                "the radius would never reach eps_train. Shorten them or raise steps"
+            )
+        if self.decay_steps != tuple(sorted(set(self.decay_steps))):
+            raise ConfigError(f"decay_steps must increase, got {list(self.decay_steps)}")
+
+    @property
+    def epsilon(self) -> Schedule:
+        """The radius of each step."""
+        return Ramp(0.0, float(self.eps_train), self.warmup, self.ramp, SHAPES[self.shape])
+
+    @property
+    def kappa(self) -> Schedule:
+        """The weight of the clean loss at each step."""
+        if self.kappa_start == self.kappa_final:
+            return Constant(self.kappa_final)
+        return Ramp(self.kappa_start, self.kappa_final, self.warmup, self.ramp)
+
+    @property
+    def rate(self) -> Schedule:
+        """The learning rate of each step."""
+        return Staircase(self.learning_rate, self.decay_steps, self.decay_factor)
+
+    def stretched(self, steps: int) -> Plan:
+        """The same recipe over `steps` steps: warm-up, ramp and decays keep their share of the run."""
+
+        def scale(duration: int) -> int:
+            return duration * steps // self.steps
+
+        decays = sorted({scale(s) for s in self.decay_steps})
+        return replace(
+            self, steps=steps, warmup=scale(self.warmup), ramp=scale(self.ramp), decay_steps=tuple(decays)
+        )
