@@ -1,4 +1,4 @@
-"""The picture of the quickstart: ranges of the outputs on the left, proved and attacked accuracy on the right."""
+"""The picture of the quickstart: ranges of the outputs, and accuracy attacked and proved."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ def draw(result: Quickstart, path: Path) -> None:
 
     figure = Figure(figsize=(10.5, 4.2), layout="constrained")
     grid = figure.add_gridspec(len(result.examples), 3, width_ratios=(0.5, 1.3, 1.7))
+    _image(figure.add_subplot(grid[:, 0]), result.examples[0])
     for row, (curve, example) in enumerate(zip(result.curves, result.examples, strict=True)):
-        _image(figure.add_subplot(grid[row, 0]), example, first=row == 0)
         _ranges(figure.add_subplot(grid[row, 1]), curve.name, example, last=row == len(result.examples) - 1)
     _curves(figure.add_subplot(grid[:, 2]), result.curves)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
 
 
-def _image(axes: Axes, example: Example, *, first: bool) -> None:
+def _image(axes: Axes, example: Example) -> None:
     axes.imshow(example.image.numpy(), cmap="gray_r", vmin=0, vmax=1)
     axes.set_axis_off()
-    if first:
-        axes.set_title(f"a test image,\nevery pixel ± {example.eps}", fontsize=9)
+    axes.set_title(f"a test image,\nevery pixel ± {example.eps}", fontsize=9)
 
 
 def _ranges(axes: Axes, name: str, example: Example, *, last: bool) -> None:
@@ -78,5 +77,5 @@ def _curves(axes: Axes, curves: tuple[Curve, ...]) -> None:
     axes.set_ylim(0, 101)
     axes.margins(x=0)
     axes.tick_params(labelsize=8)
-    axes.legend(fontsize=7.5, loc="lower left", framealpha=0.9)
+    axes.legend(fontsize=7.5, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
     axes.grid(alpha=0.25)

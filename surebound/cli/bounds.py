@@ -1,0 +1,175 @@
+"""`surebound bounds`: what a network can be made to answer inside a region, as a table."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from surebound.cli.output import Cell, Format, print_table
+from surebound.cli.targets import DATA_HELP, MODEL_HELP, choose, load_images, load_model
+from surebound.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from surebound.region import LinfBall
+
+
+class Method(enum.StrEnum):
+    """How the bounds are computed."""
+
+    INTERVAL = "interval"
+
+
+class Arithmetic(enum.StrEnum):
+    """The names of surebound.numerics.Soundness, which this module must not import at the top."""
+
+    NONE = "none"
+    REAL = "real"
+    DEPLOYED = "deployed"
+
+
+class Show(enum.StrEnum):
+    """What is bounded."""
+
+    MARGINS = "margins"
+    OUTPUTS = "outputs"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("bounds")(bounds)
+
+
+def bounds(
+    model: Annotated[str, typer.Argument(help=MODEL_HELP, show_default=False)],
+    eps: Annotated[
+        str,
+        typer.Option(
+            "--eps",
+            help="Radius of the l-infinity ball in pixel space, kept exact: 8/255, 0.1.",
+            show_default=False,
+        ),
+    ],
+    weights: Annotated[
+        Path | None, typer.Option("--weights", help="A safetensors file to load into the network.")
+    ] = None,
+    data: Annotated[str, typer.Option("--data", help=DATA_HELP)] = "digits",
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="Where datasets are kept.", envvar="SUREBOUND_DATA")
+    ] = None,
+    index: Annotated[
+        list[int] | None, typer.Option("--index", help="An image by its number; may be repeated.")
+    ] = None,
+    first: Annotated[int | None, typer.Option("--first", help="The first N images (default: all).")] = None,
+    method: Annotated[Method, typer.Option("--method", help="How to bound.")] = Method.INTERVAL,
+    soundness: Annotated[
+        Arithmetic,
+        typer.Option(
+            "--soundness",
+            help="The arithmetic: deployed (every float32 execution), real (exact), none (proves nothing).",
+        ),
+    ] = Arithmetic.DEPLOYED,
+    show: Annotated[
+        Show,
+        typer.Option(
+            "--show", help="margins: z_k - z_true of the worst class; outputs: every output's range."
+        ),
+    ] = Show.MARGINS,
+    clip: Annotated[
+        tuple[float, float] | None,
+        typer.Option("--clip", help="Range of valid inputs; the ball is cut to it."),
+    ] = (0.0, 1.0),
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images bounded at a time.")] = 100,
+    form: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.TABLE,
+) -> None:
+    """Bound a network's outputs over l-infinity balls around images.
+
+    An image is proved robust when no class can overtake the true one anywhere in its ball.
+
+    Examples:
+
+      surebound bounds mypkg.nets:build --weights w.safetensors --data digits --first 10 --eps 8/255
+
+      surebound bounds mypkg.nets:build --data images.npz --index 3 --index 7 --eps 0.1 --show outputs
+    """
+    import torch
+
+    from surebound.region import LinfBall
+
+    network = load_model(model, weights)
+    images, labels = load_images(data, data_dir)
+    chosen = choose(len(images), index or [], first)
+    rows: list[list[Cell]] = []
+    with torch.no_grad():
+        for start in range(0, len(chosen), batch_size):
+            numbers = chosen[start : start + batch_size]
+            region = LinfBall(images[numbers], eps, clip)
+            if show is Show.MARGINS:
+                rows += margin_rows(network, region, labels[numbers], numbers, soundness)
+            else:
+                rows += output_rows(network, region, labels[numbers], numbers, soundness)
+    print_table(MARGIN_COLUMNS if show is Show.MARGINS else OUTPUT_COLUMNS, rows, form)
+    if form is Format.TABLE and show is Show.MARGINS:
+        typer.echo(conclusion(rows, eps, soundness))
+
+
+MARGIN_COLUMNS = ("image", "label", "prediction", "rival", "worst margin", "proved")
+OUTPUT_COLUMNS = ("image", "label", "output", "lower", "value", "upper")
+
+
+def margin_rows(
+    network: nn.Module, region: LinfBall, labels: Tensor, numbers: list[int], soundness: Arithmetic
+) -> list[list[Cell]]:
+    """One line per image: the class that comes closest to overtaking the true one, and by how much."""
+    from surebound.numerics import proved
+    from surebound.propagate import worst_margins
+
+    margins = worst_margins(network, region, labels, soundness=soundness.value)  # (B, K)
+    if margins.shape[1] < 2:
+        raise InputError("the network has a single output, so there are no margins; use --show outputs")
+    predictions = network(region.x).argmax(1)
+    # NaN counts as the worst: it proves nothing.
+    rivals = margins.nan_to_num(float("inf")).scatter(1, labels[:, None], -float("inf"))
+    worst, rival = rivals.max(1)
+    sound = soundness is not Arithmetic.NONE
+    robust = proved(worst) & (predictions == labels)
+    return [
+        [
+            number,
+            int(labels[i]),
+            int(predictions[i]),
+            int(rival[i]),
+            float(worst[i]),
+            bool(robust[i]) if sound else None,
+        ]
+        for i, number in enumerate(numbers)
+    ]
+
+
+def output_rows(
+    network: nn.Module, region: LinfBall, labels: Tensor, numbers: list[int], soundness: Arithmetic
+) -> list[list[Cell]]:
+    """One line per image and output: its range over the region, and its value at the image."""
+    from surebound.propagate import interval_bounds
+
+    box = interval_bounds(network, region, soundness=soundness.value)
+    values, lower, upper = network(region.x).flatten(1), box.lower.flatten(1), box.upper.flatten(1)  # (B, K)
+    return [
+        [number, int(labels[i]), k, float(lower[i, k]), float(values[i, k]), float(upper[i, k])]
+        for i, number in enumerate(numbers)
+        for k in range(values.shape[1])
+    ]
+
+
+def conclusion(rows: list[list[Cell]], eps: str, soundness: Arithmetic) -> str:
+    """The table in one sentence."""
+    correct = sum(row[1] == row[2] for row in rows)
+    start = f"\n{len(rows)} images, {correct} classified correctly"
+    if soundness is Arithmetic.NONE:
+        return f"{start}; soundness 'none' proves nothing"
+    robust = sum(row[5] is True for row in rows)
+    held = "every float32 execution" if soundness is Arithmetic.DEPLOYED else "exact arithmetic"
+    return f"{start}, {robust} proved robust at eps = {eps} for {held}"
