@@ -1,0 +1,50 @@
+"""A solver that does what the offset of the problem says: every way in which a real one can end."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+from surebound.verify.solvers.outcome import Outcome, SolverStatus
+from surebound.verify.solvers.problem import Limits, Problem
+
+BEHAVIOUR = "SUREBOUND_FAKE_SOLVER"
+
+
+def solve(problem: Problem, limits: Limits) -> Outcome:
+    """Behave as the environment variable says: a status's name, or a way to misbehave."""
+    behaviour = os.environ[BEHAVIOUR]
+    point = (problem.lower + problem.upper) / 2
+    if behaviour in SolverStatus.__members__:
+        # Numbers that would prove robustness if anybody used them.
+        return Outcome(SolverStatus[behaviour], -2.0, -1.0, point, detail="fake")
+    actions = {
+        "liar": lambda: Outcome(SolverStatus.ABOVE, 5.0, 7.0, point),
+        "nan": lambda: Outcome(SolverStatus.OPTIMAL, math.nan, math.nan, np.full_like(point, math.nan)),
+        "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+        "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+        "exit": lambda: os._exit(3),
+        "raise": lambda: _raise(RuntimeError("out of cheese")),
+        "hang": lambda: time.sleep(60),
+        "memory": lambda: bytearray(1 << 36),
+        "print": lambda: _talk(point),
+    }
+    answer = actions[behaviour]()
+    if not isinstance(answer, Outcome):
+        raise AssertionError(f"{behaviour} survived")
+    return answer
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _talk(point: np.ndarray) -> Outcome:
+    print("Academic licence - for non-commercial use only")
+    sys.stdout.flush()
+    return Outcome(SolverStatus.OPTIMAL, 1.0, 1.0, point)
