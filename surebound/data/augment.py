@@ -68,8 +68,8 @@ class Augment:
     def __call__(self, x: Tensor, generator: torch.Generator, shard: tuple[int, int] = (0, 1)) -> Tensor:
         """Augment x (B, C, H, W), bytes or floats.
 
-        With `shard=(rank, world_size)`, x is that rank's block of a global batch of B * world_size images: the
-        draws are those of the global batch, so that the number of processes does not change what is trained on.
+        With `shard=(rank, world_size)`, x is that rank's block of a global batch of B * world_size images:
+        the draws are those of the global batch, so that the number of processes changes nothing.
         """
         rank, world_size = shard
         b, _, height, width = x.shape
@@ -86,6 +86,6 @@ class Augment:
         return flip(x, draw(2).bool()) if self.flip else x
 
     def still(self, x: Tensor) -> Tensor:
-        """The deterministic counterpart: the central window, not mirrored; for evaluation on training images."""
+        """The deterministic counterpart: the central window, not mirrored; to evaluate on training images."""
         self.window(x.shape[2], x.shape[3])
         return x if self.crop is None else centre_crop(x, self.crop)

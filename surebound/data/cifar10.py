@@ -63,7 +63,7 @@ def _from_files(found: Found) -> Iterator[tuple[Path, bytes]]:
 
 
 def _from_archive(found: Found) -> Iterator[tuple[Path, bytes]]:
-    """The six batches of an archive in our order; only regular members with their published names are read."""
+    """The six batches of an archive in our order; only regular members with published names are read."""
     (path,) = found.paths
     contents: dict[str, bytes] = {}
     with reading(path), tarfile.open(path, "r:gz") as archive:

@@ -1,4 +1,4 @@
-"""Finding a dataset's files, and turning whatever goes wrong while reading them into errors that say what to do."""
+"""Finding a dataset's files; whatever goes wrong while reading them becomes an error that says what to do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def data_directory(given: str | os.PathLike[str] | None = None) -> Path:
 
 @dataclass(frozen=True)
 class Layout:
-    """One published packaging: files that together hold the whole dataset; each under any of several names."""
+    """One published packaging: files that together hold the whole dataset, each under any of its names."""
 
     name: str
     files: tuple[tuple[str, ...], ...]
@@ -58,7 +58,7 @@ def is_file(path: Path) -> bool:
 
 
 def locate(title: str, root: Path, folders: Sequence[str], layouts: Sequence[Layout], hint: str) -> Found:
-    """The first complete layout in the first of `folders` under `root` that has one, or `MissingDataError`."""
+    """The first complete layout in the first of `folders` under `root` that has one."""
     nearest: tuple[int, list[str]] = (0, [])
     for folder in (root / name for name in folders):
         for layout in layouts:
@@ -92,7 +92,7 @@ def _missing(
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Inside: a file that cannot be read is a `DataError`, one that cannot be decoded a `CorruptDataError`."""
+    """A file that cannot be read becomes a `DataError`, one that cannot be decoded a `CorruptDataError`."""
     try:
         yield
     except (DataError, MemoryError):

@@ -11,8 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surebound.data.files import Found, reading, refuse
+from surebound.data.files import Found, Layout, reading, refuse
 from surebound.data.types import Split
+
+STEMS = (
+    *("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    *("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+)
+LAYOUTS = (Layout("the four idx files", tuple((f"{stem}.gz", stem) for stem in STEMS)),)
 
 UNSIGNED_BYTE = 0x08
 LIMIT = 1 << 31  # bytes; a header that claims more is not believed

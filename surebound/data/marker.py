@@ -1,6 +1,6 @@
 """The file that marks a folder of generated data, and says how many images it holds.
 
-Only this marker lifts the check of the published counts, and what it marks is never called anything but generated.
+Only this marker lifts the check of the published counts, and what it marks is only ever called generated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def generated_counts(folder: Path) -> tuple[int, int] | None:
         return None
     with reading(path):
         content = json.loads(path.read_text(encoding="utf-8"))
-    counts = tuple(content.get(key) for key in ("train", "test")) if isinstance(content, dict) else ()
-    if len(counts) != 2 or not all(type(count) is int and count > 0 for count in counts):
+    train, test = (content.get("train"), content.get("test")) if isinstance(content, dict) else (None, None)
+    if not (type(train) is int and type(test) is int and min(train, test) > 0):
         raise refuse(path, f"says {content!r}", 'a record such as {"train": 100, "test": 20}')
-    return counts[0], counts[1]
+    return train, test

@@ -36,9 +36,9 @@ def _permutation(n: int, seed: int, epoch: int) -> Tensor:
 class BatchOrder:
     """Which of `n` examples make up the batch of a step; a new permutation for every epoch.
 
-    The permutations of epochs 0, 1, 2, ... follow one another without a gap and are cut into batches: every batch
-    is full and no example is ever skipped, which is how the paper counts (3200 epochs of CIFAR-10 in batches of
-    1600 are 100K steps). A batch is shared in equal blocks by `world_size` processes.
+    The permutations of epochs 0, 1, 2, ... follow one another without a gap and are cut into batches: every
+    batch is full and no example is ever skipped, which is how the paper counts (3200 epochs of CIFAR-10 in
+    batches of 1600 are 100K steps). A batch is shared in equal blocks by `world_size` processes.
 
     >>> order = BatchOrder(10, batch_size=4, seed=0)
     >>> sorted(torch.cat([order.indices(step) for step in range(5)]).tolist()) == sorted(2 * list(range(10)))

@@ -1,95 +1,58 @@
-"""The datasets by name, and `load`."""
+"""`load`: a dataset by name, found, read, and examined."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from surebound.data import cifar10, digits, idx, svhn
-from surebound.data.augment import Augment
-from surebound.data.checksum import OFFICIAL, combined, file_md5, split_digest
-from surebound.data.files import Found, Layout, by_name, data_directory, locate
-from surebound.data.marker import generated_counts
-from surebound.data.types import Dataset, Provenance, Split, Status
-from surebound.errors import CorruptDataError, InputError
+import torch
 
-DIGITS = tuple("0123456789")
+from surebound.data import digits
+from surebound.data.checksum import OFFICIAL, combined, file_md5, split_digest
+from surebound.data.download import Progress, fetch, silent
+from surebound.data.files import Found, data_directory, locate
+from surebound.data.folder import load_folder
+from surebound.data.marker import generated_counts
+from surebound.data.source import DIGITS, SOURCES, Source
+from surebound.data.types import Dataset, Provenance, Split, Status
+from surebound.errors import CorruptDataError, InputError, MissingDataError
+
+FOLDER = "folder:"
 
 
 class UnverifiedDataWarning(UserWarning):
     """A dataset looks right, but its content matches no published checksum."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """What is known of a dataset that comes as files."""
-
-    name: str
-    title: str
-    classes: tuple[str, ...]
-    shape: tuple[int, int, int]  # (C, H, W)
-    counts: tuple[int, int]  # train, test
-    folders: tuple[str, ...]  # under the data directory, in the order they are looked in
-    layouts: tuple[Layout, ...]
-    read: Callable[[Found], tuple[Split, Split]]
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-    augment: Augment | None = None
-    md5: tuple[tuple[str, str], ...] = ()  # published checksums of files, where no content checksum is known
-
-
-def _idx_layout() -> tuple[Layout, ...]:
-    stems = (
-        "train-images-idx3-ubyte",
-        "train-labels-idx1-ubyte",
-        "t10k-images-idx3-ubyte",
-        "t10k-labels-idx1-ubyte",
-    )
-    return (Layout("idx files", tuple((f"{stem}.gz", stem) for stem in stems)),)
-
-
-SOURCES = {
-    source.name: source
-    for source in (
-        Source(
-            "mnist", "MNIST", DIGITS, (1, 28, 28), (60_000, 10_000),
-            ("mnist", "MNIST/raw", "MNIST", "."), _idx_layout(), idx.read,
-        ),
-        Source(
-            "fashion_mnist", "Fashion-MNIST",
-            ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
-            (1, 28, 28), (60_000, 10_000),
-            ("fashion_mnist", "fashion-mnist", "FashionMNIST/raw", "FashionMNIST", "."), _idx_layout(), idx.read,
-        ),
-        Source(
-            "cifar10", "CIFAR-10", cifar10.CLASSES, (3, 32, 32), (50_000, 10_000),
-            ("cifar10", "cifar-10", "CIFAR10", "."), cifar10.LAYOUTS, cifar10.read,
-            mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010), augment=Augment(pad=4, flip=True),
-        ),
-        Source(
-            "svhn", "SVHN", DIGITS, (3, 32, 32), (73_257, 26_032),
-            ("svhn", "SVHN", "."), svhn.LAYOUTS, svhn.read,
-            mean=(0.4377, 0.4438, 0.4728), std=(0.1980, 0.2010, 0.1970), augment=Augment(pad=4),
-            md5=(
-                ("train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
-                ("test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3"),
-            ),
-        ),
-    )
-}  # fmt: skip
-
-
 def names() -> tuple[str, ...]:
-    """The names `load` knows."""
+    """The names `load` knows, besides `folder:PATH`."""
     return ("digits", *SOURCES)
 
 
-def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
-    """The dataset called `name`.
+def source_of(name: str) -> Source:
+    """What is known of the dataset called `name`, or an error that names the nearest."""
+    if name in SOURCES:
+        return SOURCES[name]
+    near = get_close_matches(name, names(), n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise InputError(
+        f"no dataset is called {name!r}.{hint} There are: {', '.join(names())}, and {FOLDER}PATH"
+    )
+
+
+def load(
+    name: str,
+    data_dir: str | os.PathLike[str] | None = None,
+    *,
+    download: bool = False,
+    progress: Progress = silent,
+) -> Dataset:
+    """The dataset called `name`: one of `names()`, or `folder:PATH` for a folder of images of your own.
+
+    Files are looked for in `data_dir`, else in $SUREBOUND_DATA, else in the user's cache directory. They are
+    downloaded only if `download=True` allows it; otherwise `MissingDataError` says what to put where.
 
     >>> data = load("digits")
     >>> len(data.train), len(data.test), data.input_shape, data.provenance.status.value
@@ -97,64 +60,94 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     """
     if name == "digits":
         return _embedded_digits()
-    if name not in SOURCES:
-        near = get_close_matches(name, names(), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise InputError(f"no dataset is called {name!r}{hint} There are: {', '.join(names())}")
-    source = SOURCES[name]
-    found = locate(source.title, data_directory(data_dir), source.folders, source.layouts, "")
+    if name.startswith(FOLDER):
+        return load_folder(name.removeprefix(FOLDER))
+    source = source_of(name)
+    found = find(source, data_directory(data_dir), download=download, progress=progress)
     train, test = source.read(found)
     provenance = examine(source, found, train, test)
-    return Dataset(
-        name, train, test, source.classes, provenance, source.mean, source.std, source.augment,
-    )  # fmt: skip
+    return Dataset(name, train, test, source.classes, provenance, source.mean, source.std, source.augment)
+
+
+def find(source: Source, root: Path, *, download: bool = False, progress: Progress = silent) -> Found:
+    """The files of `source` under `root`, fetched first if they are missing and that is allowed."""
+    try:
+        return locate(source.title, root, source.folders, source.layouts, _hint(source))
+    except MissingDataError:
+        if not (download and source.remotes):
+            raise
+    fetch(source, root / source.folders[0], progress)
+    return locate(source.title, root, source.folders, source.layouts, _hint(source))
+
+
+def _hint(source: Source) -> str:
+    if source.remotes:
+        return f"To download it: surebound data fetch {source.name}, or load({source.name!r}, download=True)."
+    return f"Its publisher wants its terms accepted first: {source.page}."
 
 
 def _embedded_digits() -> Dataset:
     train, test = digits.read()
     digests = split_digest(train), split_digest(test)
-    status = Status.OFFICIAL if digests == OFFICIAL["digits"] else Status.UNVERIFIED
-    return Dataset("digits", train, test, DIGITS, Provenance(status, combined(*digests)))
+    known = digests == OFFICIAL["digits"]
+    provenance = Provenance(Status.OFFICIAL if known else Status.UNVERIFIED, combined(*digests))
+    return Dataset("digits", train, test, DIGITS, provenance)
 
 
 def examine(source: Source, found: Found, train: Split, test: Split) -> Provenance:
-    """Refuse what cannot be `source`; say how far the rest is known to be."""
-    counts = generated_counts(found.folder)
-    expected = source.counts if counts is None else counts
-    for where, split, count in (("train", train, expected[0]), ("test", test, expected[1])):
-        _check(source, found, where, split, count)
-    digests = split_digest(train), split_digest(test)
-    files = tuple(str(path) for path in found.paths)
-    if counts is not None:
-        return Provenance(Status.GENERATED, combined(*digests), files, "random images written for tests")
-    for other, known in OFFICIAL.items():
-        if other != source.name and set(known) & set(digests):
+    """Refuse what cannot be `source`; say how far the rest is known to be it."""
+    generated = generated_counts(found.folder)
+    expected = source.counts if generated is None else generated
+    for where, split, count in zip(("train", "test"), (train, test), expected, strict=True):
+        if problem := _problem(source, where, split, count, complete=generated is None):
             raise CorruptDataError(
-                f"the files in {found.folder} are {other}, not {source.name}; use --data-dir to point elsewhere"
+                f"the {where} files of {source.title} in {found.folder} hold {problem}; "
+                "replace them with the published ones"
             )
-    if OFFICIAL.get(source.name) == digests or _files_match(source, found):
-        return Provenance(Status.OFFICIAL, combined(*digests), files)
-    _say_once(source.title, found.folder, combined(*digests))
-    return Provenance(Status.UNVERIFIED, combined(*digests), files, "matches no published checksum")
+    digests = split_digest(train), split_digest(test)
+    content = combined(*digests)
+    files = tuple(str(path) for path in found.paths)
+    if generated is not None:
+        return Provenance(Status.GENERATED, content, files, "generated images, for tests only")
+    _refuse_other(source, found, digests)
+    if OFFICIAL.get(source.name) == digests or _files_are_official(source, found):
+        return Provenance(Status.OFFICIAL, content, files)
+    _say_once(source.title, found.folder, content)
+    return Provenance(Status.UNVERIFIED, content, files, "matches no published checksum")
 
 
-def _check(source: Source, found: Found, where: str, split: Split, count: int) -> None:
-    problem = ""
-    if split.shape != source.shape:
-        problem = f"images of shape {split.shape} instead of {source.shape}"
-    elif len(split) != count:
-        problem = f"{len(split)} images instead of {count}"
-    elif sorted(set(split.labels.tolist())) != list(range(len(source.classes))) and count >= 1000:
-        problem = f"the labels {sorted(set(split.labels.tolist()))} instead of 0 to {len(source.classes) - 1}"
-    if problem:
-        raise CorruptDataError(f"the {where} files of {source.title} in {found.folder} hold {problem}")
+def _problem(source: Source, where: str, split: Split, count: int, *, complete: bool) -> str:
+    """What is wrong with a split, in words; empty if nothing is."""
+    shape = source.shape if where == "train" else source.test_shape
+    if split.shape != shape:
+        return f"images of shape {split.shape} instead of {shape}"
+    if len(split) != count:
+        return f"{len(split)} images instead of {count}"
+    labels, classes = torch.unique(split.labels), len(source.classes)  # sorted
+    if labels[0] < 0 or labels[-1] >= classes:
+        return f"labels from {labels[0]} to {labels[-1]} instead of 0 to {classes - 1}"
+    if complete and len(labels) != classes:
+        return f"labels of {len(labels)} classes instead of all {classes}"
+    return ""
 
 
-def _files_match(source: Source, found: Found) -> bool:
-    paths = by_name(found)
-    return bool(source.md5) and all(
-        name in paths and file_md5(paths[name]) == md5 for name, md5 in source.md5
-    )
+def _refuse_other(source: Source, found: Found, digests: tuple[str, str]) -> None:
+    """MNIST and Fashion-MNIST have the same file names; training and test files can be swapped."""
+    for other, known in OFFICIAL.items():
+        if set(known) & set(digests) and (other != source.name or known == digests[::-1]):
+            what = SOURCES[other].title if other != source.name else "its two splits, swapped"
+            raise CorruptDataError(
+                f"the files of {source.title} in {found.folder} hold {what}; put each dataset into "
+                "its own folder under its published file names"
+            )
+
+
+def _files_are_official(source: Source, found: Found) -> bool:
+    """Where no checksum of the content is known: the published checksums of the very files."""
+    if source.name in OFFICIAL or not source.remotes:
+        return False
+    published = {remote.file: remote.md5 for remote in source.remotes}
+    return all(published.get(path.name) == file_md5(path) for path in found.paths)
 
 
 _said: set[str] = set()
@@ -164,8 +157,8 @@ def _say_once(title: str, folder: Path, digest: str) -> None:
     if digest not in _said:
         _said.add(digest)
         warnings.warn(
-            f"the copy of {title} in {folder} has the right shapes, counts and labels but matches no published "
-            f"checksum: it is used as an unverified copy, and the run says so",
+            f"the copy of {title} in {folder} has the right shapes, counts and labels but matches no "
+            "published checksum; it is used, and recorded as unverified",
             UnverifiedDataWarning,
             stacklevel=4,
         )

@@ -1,4 +1,4 @@
-"""SVHN, cropped digits (format 2): MATLAB files with X (32, 32, 3, N) and y (N, 1), where 10 is the digit 0."""
+"""SVHN, cropped digits: MATLAB files with X (32, 32, 3, N) and y (N, 1), where 10 stands for the digit 0."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """The value types of a dataset: `Dataset`, its two `Split`s, and where the data came from.
 
 Images stay as they are stored, usually bytes, on whichever device is asked for; a batch is turned into
-float32 in [0, 1] when it is drawn. Normalisation is a layer of the network, so that every radius is in pixels.
+float32 in [0, 1] when it is drawn. Normalisation is a layer of the network, so every radius is in pixels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import StrEnum
 from typing import Protocol
 
 import torch
@@ -18,7 +18,7 @@ from surebound.data.augment import Augment
 from surebound.errors import DataError, InputError
 
 
-class Status(str, Enum):
+class Status(StrEnum):
     """How far the content of a dataset is known."""
 
     OFFICIAL = "official"  # images and labels match a published checksum
@@ -66,7 +66,7 @@ def to_unit(pixels: Tensor) -> Tensor:
     """
     if pixels.dtype != torch.uint8:
         return pixels
-    # A tensor divisor: some backends multiply by the rounded reciprocal of a Python scalar, one ulp off x/255.
+    # A tensor divisor: some backends multiply by the reciprocal of a Python scalar, an ulp off x/255.
     return pixels.to(torch.float32).div_(torch.full((), 255.0, device=pixels.device))
 
 

@@ -1,7 +1,7 @@
 """Reading pickled archives of arrays without running what they ask for.
 
-A pickle can call any function it names. Here it can name only what an array is made of; everything else, however
-harmless it looks, is refused before it is looked up.
+A pickle can call any function it names. Here it can name only what an array is made of; everything else,
+however harmless it looks, is refused before it is looked up.
 """
 
 from __future__ import annotations
