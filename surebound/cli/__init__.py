@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from surebound.errors import SureboundError
 
-COMMANDS = ("quickstart", "bounds", "ops")
+COMMANDS = ("quickstart", "train", "bounds", "data", "ops")
 """The modules of surebound.cli that bring commands, in the order of the help page."""
 
 EXIT_ERROR = 2
@@ -26,6 +26,10 @@ EXAMPLES = """
 
   [dim]# what this is about, on data that comes with the package: a table and a picture[/dim]
   surebound quickstart --out runs/quickstart
+
+  [dim]# train a network whose robustness can be proved, and go on with a run that was stopped[/dim]
+  surebound train digits-ibp --out runs/digits
+  surebound resume runs/digits
 
   [dim]# bounds of a network of your own, on ten images[/dim]
   surebound bounds mypkg.nets:build --weights w.safetensors --data digits --first 10 --eps 8/255

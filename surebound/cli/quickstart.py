@@ -9,6 +9,10 @@ import typer
 
 from surebound.cli.output import Cell, print_table
 
+CONCLUSION = """
+The better classifier of the two is the one about which nothing can be proved. It may be robust all the same:
+the truth lies between the last two columns. Networks trained with their bounds close that gap."""
+
 
 def register(app: typer.Typer) -> None:
     app.command("quickstart")(quickstart)
@@ -37,8 +41,4 @@ def quickstart(
     print_table(("network", "accuracy", f"survives an attack, eps {eps}", f"proved robust, eps {eps}"), rows)
     path = out / "quickstart.png"
     draw(result, path)
-    typer.echo(
-        "\nThe better classifier of the two is the one about which nothing can be proved. It may be robust all"
-        "\nthe same: the truth lies between the last two columns. Networks trained with their bounds close that gap."
-        f"\n\npicture: {path}"
-    )
+    typer.echo(CONCLUSION + f"\n\npicture: {path}")
