@@ -132,7 +132,7 @@ def _block(program: Program, tail: Tail, inside: Interval, c: Tensor, d: Tensor,
 
 def _through(program: Program, tail: Tail, inside: Interval, mode: Soundness) -> dict[str, Interval]:
     """Interval bounds of every value of the tail."""
-    env, bounds = _environment(program, inside.shape[0]), {tail.start: inside}
+    env, bounds = environment(program, inside.shape[0]), {tail.start: inside}
     for node in tail.nodes:
         local = {**env, **bounds}
         bounds[node.name] = apply_rule(
@@ -141,7 +141,7 @@ def _through(program: Program, tail: Tail, inside: Interval, mode: Soundness) ->
     return bounds
 
 
-def _environment(program: Program, batch: int) -> dict[str, Any]:
+def environment(program: Program, batch: int) -> dict[str, Any]:
     """Parameters, and the values of the calls that no input value reaches, for a batch of this size."""
     env: dict[str, Any] = program.parameters()
     shapes = {
@@ -211,7 +211,7 @@ def _merged(
     a = c.transpose(0, 1)  # (S, B, *value)
     offset = d.transpose(0, 1).double()  # (S, B), as is the error
     error = torch.zeros_like(offset)
-    env, single = _environment(program, c.shape[0]), _environment(program, 1)
+    env, single = environment(program, c.shape[0]), environment(program, 1)
     for node in reversed(tail.nodes):
         affine = affine_facts(node)
         source = node.args[affine.position].name

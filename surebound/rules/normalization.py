@@ -100,6 +100,9 @@ register(
             statistics=_statistics,
             replace=lambda args, mean, var: (*args[:3], mean, var, *args[5:]),
             apply=_apply,
+            scale=lambda dims, weight, bias, mean, var, momentum, eps, *_: scale_and_shift(
+                dims, weight, bias, mean, var, eps
+            ),
             running=3,
         ),
     )

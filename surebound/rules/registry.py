@@ -51,6 +51,7 @@ class BatchNorm:
     statistics: Callable[[Tensor], tuple[Tensor, Tensor]]  # clean input -> mean, biased variance
     replace: Callable[..., tuple[Any, ...]]  # (args, mean, var) -> args
     apply: Callable[..., Tensor]  # the operator on tensors, differentiable in the statistics too
+    scale: Callable[..., tuple[Tensor, Tensor, Tensor]]  # (dims, *args after x) -> scale, shift, size
     running: int  # position of the running mean among the arguments
 
 
