@@ -40,9 +40,15 @@ def _commit() -> str | None:
     here = Path(__file__).resolve().parent
     try:
         run = ("git", "-C", str(here))
-        head = subprocess.run([*run, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=True)
+        head = subprocess.run(
+            [*run, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=True
+        )
         status = subprocess.run(
-            [*run, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True, timeout=10, check=True
+            [*run, "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -15,7 +15,7 @@ from surebound.errors import ConfigError, RunError
 from surebound.experiment.config import Config
 from surebound.experiment.environment import describe_environment
 from surebound.experiment.metrics import MetricsFile
-from surebound.experiment.nets import build_net
+from surebound.experiment.nets import architecture_of, build_net
 from surebound.experiment.rundir import RunDirectory
 from surebound.numerics import Soundness
 from surebound.train.checkpoint import replace_file
@@ -49,7 +49,9 @@ class RunResult:
 def start(config: Config, path: Path, caller: Caller) -> RunResult:
     """Begin a new run in `path`."""
     with process_group() as group:
-        dataset = data.load(config.data.name, caller.data_dir)  # before anything is written: it may be missing
+        dataset = data.load(
+            config.data.name, caller.data_dir
+        )  # before anything is written: it may be missing
         if group.leader:
             RunDirectory.create(path, config)
         group.barrier()
@@ -68,7 +70,9 @@ def _execute(run: RunDirectory, dataset: data.Dataset, caller: Caller, group: Gr
     config, known = run.config, run.read_json("environment.json")
     digest = known.get("data", {}).get("digest", dataset.provenance.digest)
     if digest != dataset.provenance.digest:
-        raise RunError(f"the data differ from those the run {run.path} began with; point --data-dir at the same files")
+        raise RunError(
+            f"the data differ from those the run {run.path} began with; point --data-dir at the same files"
+        )
     threads = _threads(config, known, caller, group)
     torch.set_num_threads(threads)
     if group.leader:
@@ -117,14 +121,22 @@ def _finish(
         replace_file(run.final, model.state_dict())
     wanted = config.evaluation
     whole = Evaluation(
-        radii=wanted.radii, pgd_steps=wanted.pgd_steps, pgd_images=wanted.pgd_images, batch_size=wanted.batch_size
+        radii=wanted.radii,
+        pgd_steps=wanted.pgd_steps,
+        pgd_images=wanted.pgd_images,
+        batch_size=wanted.batch_size,
     )
     began = time.monotonic()
     errors = measure(
         model, dataset.test, whole, soundness=Soundness.DEPLOYED, group=group, seed=config.plan.seed
     )
     if group.leader:
-        record = {"name": config.name, "step": outcome.step, "best_step": outcome.best_step, **errors.record()}
+        record = {
+            "name": config.name,
+            "step": outcome.step,
+            "best_step": outcome.best_step,
+            **errors.record(),
+        }
         run.write_json("results.json", {**record, "evaluation_seconds": round(time.monotonic() - began, 1)})
     return errors
 
@@ -145,7 +157,14 @@ def _record(
 ) -> dict[str, object]:
     now = describe_environment()
     if not known:
-        return {**now, "seed": config.plan.seed, "threads": threads, "processes": group.size, "data": dataset.provenance.record()}
+        return {
+            **now,
+            "seed": config.plan.seed,
+            "threads": threads,
+            "processes": group.size,
+            "data": dataset.provenance.record(),
+            "architecture": architecture_of(config.model, dataset).record(),
+        }
     changed = {k: v for k, v in now.items() if known.get(k) != v}
     resumed = known.get("resumed", [])
     return {**known, "resumed": [*(resumed if isinstance(resumed, list) else []), changed]}

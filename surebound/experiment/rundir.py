@@ -1,11 +1,11 @@
 """The run directory: everything a training run is, leaves behind and resumes from.
 
-    config.toml        what was asked
-    environment.json   what it ran on
-    metrics.jsonl      what happened (and events/ for TensorBoard)
-    checkpoints/       the last ones and the best
-    final.safetensors  the weights after the last step
-    results.json       error rates of the final weights, with rounding control
+config.toml        what was asked
+environment.json   what it ran on
+metrics.jsonl      what happened (and events/ for TensorBoard)
+checkpoints/       the last ones and the best
+final.safetensors  the weights after the last step
+results.json       error rates of the final weights, with rounding control
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class RunDirectory:
     def create(cls, path: Path, config: Config) -> RunDirectory:
         """A new run; a directory that holds a run already is refused."""
         if (path / "config.toml").exists():
-            raise RunError(f"{path} holds a run already: continue it with `surebound resume {path}`, or choose another --out")
+            raise RunError(
+                f"{path} holds a run already: continue it with `surebound resume {path}`, or choose another --out"
+            )
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise RunError(f"{path} is not an empty directory; choose another --out")
         try:

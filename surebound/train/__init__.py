@@ -1,1 +1,27 @@
 """Training: methods, schedules, and a loop that resumes to the same bits."""
+
+from __future__ import annotations
+
+from surebound.train import methods
+from surebound.train.api import train
+from surebound.train.evaluate import Errors, Evaluation, measure
+from surebound.train.loop import Loop, Outcome, Surroundings, Task
+from surebound.train.observe import Observer, Progress
+from surebound.train.plan import Plan
+from surebound.train.regularise import BoundRegulariser
+
+__all__ = [
+    "BoundRegulariser",
+    "Errors",
+    "Evaluation",
+    "Loop",
+    "Observer",
+    "Outcome",
+    "Plan",
+    "Progress",
+    "Surroundings",
+    "Task",
+    "measure",
+    "methods",
+    "train",
+]

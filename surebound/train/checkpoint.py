@@ -82,14 +82,18 @@ class CheckpointStore:
 
     def save(self, checkpoint: Checkpoint) -> Path:
         """Write a checkpoint, then drop the oldest ones."""
-        path = self._write(f"step-{checkpoint.step:09d}", checkpoint)
+        path = self._write(self.path(checkpoint.step), checkpoint)
         for old in self.steps()[: -self.keep]:
-            shutil.rmtree(self.directory / f"step-{old:09d}", ignore_errors=True)
+            shutil.rmtree(self.path(old), ignore_errors=True)
         return path
 
     def save_best(self, checkpoint: Checkpoint) -> Path:
         """Replace the best checkpoint."""
-        return self._write("best", checkpoint)
+        return self._write(self.directory / "best", checkpoint)
+
+    def path(self, step: int) -> Path:
+        """Where the checkpoint of a step is."""
+        return self.directory / f"step-{step:09d}"
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, oldest first."""
@@ -101,7 +105,7 @@ class CheckpointStore:
         problems: list[str] = []
         for step in reversed(self.steps()):
             try:
-                return self.read(self.directory / f"step-{step:09d}")
+                return self.read(self.path(step))
             except RunError as error:
                 problems.append(str(error))
         if problems:
@@ -116,10 +120,12 @@ class CheckpointStore:
             optimiser = load_file(path / "optimiser.safetensors")
             return Checkpoint(int(state["step"]), weights, optimiser, state)
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise RunError(f"the checkpoint {path} is damaged ({error}); delete it to fall back to an older one") from error
+            raise RunError(
+                f"the checkpoint {path} is damaged ({error}); delete it to fall back to an older one"
+            ) from error
 
-    def _write(self, name: str, checkpoint: Checkpoint) -> Path:
-        final, temporary = self.directory / name, self.directory / f".{name}.partial"
+    def _write(self, final: Path, checkpoint: Checkpoint) -> Path:
+        temporary = self.directory / f".{final.name}.partial"
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(temporary, ignore_errors=True)
@@ -164,4 +170,6 @@ def restore_rng(state: Mapping[str, str], device: torch.device) -> None:
     """Set the global generators to what `rng_state` returned."""
     torch.set_rng_state(torch.frombuffer(bytearray.fromhex(state["cpu"]), dtype=torch.uint8))
     if device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(torch.frombuffer(bytearray.fromhex(state["cuda"]), dtype=torch.uint8), device)
+        torch.cuda.set_rng_state(
+            torch.frombuffer(bytearray.fromhex(state["cuda"]), dtype=torch.uint8), device
+        )

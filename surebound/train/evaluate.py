@@ -9,14 +9,14 @@ from fractions import Fraction
 import torch
 from torch import Tensor, nn
 
-from surebound.data.order import stream
-from surebound.data.types import Split
+from surebound.attack import attack
+from surebound.attack.methods import PGD
 from surebound.errors import ConfigError
 from surebound.numerics import Soundness, exact_fraction
 from surebound.propagate.margins import worst_margins
 from surebound.region import LinfBall
-from surebound.train.ascent import ascend, box, random_point
 from surebound.train.distributed import Group
+from surebound.train.examples import Examples
 from surebound.train.losses import others
 
 Domain = tuple[float, float] | None
@@ -34,6 +34,7 @@ class Evaluation:
     every: int = 0  # training steps between evaluations; 0: only at the end
     images: int | None = None  # of the held-out split, from the first; None: all
     pgd_steps: int = 0
+    pgd_restarts: int = 1
     pgd_images: int = 200
     batch_size: int = 250
 
@@ -41,10 +42,16 @@ class Evaluation:
         object.__setattr__(self, "radii", tuple(exact_fraction(r, "radii") for r in self.radii))
         if any(r < 0 for r in self.radii):
             raise ConfigError(f"radii must be 0 or more, got {', '.join(map(str, self.radii))}")
-        for key, least in (("every", 0), ("images", 1), ("pgd_steps", 0), ("pgd_images", 1), ("batch_size", 1)):
+        least = {"every": 0, "images": 1, "pgd_steps": 0, "pgd_restarts": 1, "pgd_images": 1, "batch_size": 1}
+        for key, minimum in least.items():
             value = getattr(self, key)
-            if value is not None and value < least:
-                raise ConfigError(f"{key} must be at least {least}, got {value}")
+            if value is not None and value < minimum:
+                raise ConfigError(f"{key} must be at least {minimum}, got {value}")
+
+    @property
+    def pgd(self) -> PGD:
+        """The attack of the evaluation."""
+        return PGD(steps=self.pgd_steps, restarts=self.pgd_restarts)
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ class Errors:
 
 def measure(
     model: nn.Module,
-    split: Split,
+    split: Examples,
     evaluation: Evaluation,
     *,
     soundness: Soundness = Soundness.DEPLOYED,
@@ -89,22 +96,34 @@ def measure(
     try:
         for first, x, y in _shared(split, count, evaluation.batch_size, group):
             with torch.no_grad():
-                wrong[0] += misclassified(model(x), y).sum()
+                clean = misclassified(model(x), y)  # (B,)
+            wrong[0] += clean.sum()
             for i, radius in enumerate(evaluation.radii):
-                wrong[1 + i] += _unproved(model, x, y, radius, domain, soundness).sum()
+                unproved = clean | _unproved(model, x, y, radius, domain, soundness)
+                wrong[1 + i] += unproved.sum()
                 k = max(0, min(attacked - first, len(y)))
                 if k:
-                    found = _attack(model, x[:k], y[:k], float(radius), domain, evaluation.pgd_steps, (seed, first))
-                    wrong[1 + len(evaluation.radii) + i] += found.sum()
+                    settled = ~unproved[:k]
+                    found = attack(
+                        model,
+                        x[:k],
+                        y[:k],
+                        radius,
+                        evaluation.pgd,
+                        clip=domain,
+                        proved=settled,
+                        seed=seed + first,
+                    )
+                    wrong[1 + len(evaluation.radii) + i] += (found.success | clean[:k]).sum()
     finally:
         model.train(was_training)
-    clean, *rest = group.sum_(wrong).tolist()
+    clean_errors, *rest = group.sum_(wrong).tolist()
     n = len(evaluation.radii)
     return Errors(
         images=count,
-        clean=clean / count,
+        clean=clean_errors / count,
         verified={r: v / count for r, v in zip(evaluation.radii, rest[:n], strict=True)},
-        attacked={r: v / attacked for r, v in zip(evaluation.radii, rest[n:], strict=True)} if attacked else {},
+        attacked={r: v / attacked for r, v in zip(evaluation.radii, rest[n:], strict=True) if attacked},
         attacked_images=attacked,
         soundness=soundness.value,
     )
@@ -115,7 +134,9 @@ def misclassified(logits: Tensor, labels: Tensor) -> Tensor:
     return ~(others(logits, labels) < 0).all(1)
 
 
-def _shared(split: Split, count: int, batch_size: int, group: Group) -> Iterator[tuple[int, Tensor, Tensor]]:
+def _shared(
+    split: Examples, count: int, batch_size: int, group: Group
+) -> Iterator[tuple[int, Tensor, Tensor]]:
     """This process's batches of the first `count` images, with the index of their first image."""
     for number, first in enumerate(range(0, count, batch_size)):
         if number % group.size == group.rank:
@@ -123,18 +144,9 @@ def _shared(split: Split, count: int, batch_size: int, group: Group) -> Iterator
             yield first, x, y
 
 
-def _unproved(model: nn.Module, x: Tensor, y: Tensor, eps: Fraction, domain: Domain, soundness: Soundness) -> Tensor:
+def _unproved(
+    model: nn.Module, x: Tensor, y: Tensor, eps: Fraction, domain: Domain, soundness: Soundness
+) -> Tensor:
     with torch.no_grad():
         margins = worst_margins(model, LinfBall(x, eps=eps, clip=domain), y, soundness=soundness)  # (B, K)
     return ~(others(margins, y) <= 0).all(1)
-
-
-def _attack(
-    model: nn.Module, x: Tensor, y: Tensor, eps: float, domain: Domain, steps: int, key: tuple[int, int]
-) -> Tensor:
-    """Which examples (B,) are misclassified clean or after one restart of `steps` steps."""
-    lower, upper = box(x, eps, domain)
-    start = random_point(lower, upper, stream(key[0], "pgd", key[1]))
-    point = ascend(model, start, (lower, upper), y, steps, 0.1)
-    with torch.no_grad():
-        return misclassified(model(x), y) | misclassified(model(point), y)

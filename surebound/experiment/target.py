@@ -1,0 +1,157 @@
+"""What a command works on: a run directory, a packaged network, or a factory of one's own, with its data."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from surebound import data as datasets
+from surebound import zoo
+from surebound.data.types import Dataset
+from surebound.errors import InputError
+from surebound.experiment.arrays import read_arrays
+from surebound.experiment.nets import architecture_of
+from surebound.experiment.rundir import RunDirectory
+from surebound.train.examples import Examples
+from surebound.zoo import Architecture
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A network in evaluation mode and the data it is meant for."""
+
+    name: str
+    model: nn.Module
+    data: str | None  # a dataset's name or a file of arrays; None: nothing is known of it
+    radii: tuple[Fraction, ...] = ()  # radii it was measured at
+    data_dir: Path | None = None
+
+    def dataset(self) -> Dataset:
+        """The whole dataset, when `data` is one's name."""
+        if self.data is None:
+            raise InputError(
+                f"no data are known for {self.name!r}; give --data, a dataset's name or a file of arrays"
+            )
+        return datasets.load(self.data, self.data_dir)
+
+    def test(self) -> Examples:
+        """The test images and labels."""
+        if self.data is not None and Path(self.data).suffix in (".npz", ".safetensors"):
+            return read_arrays(Path(self.data))
+        return self.dataset().test
+
+
+def load_target(
+    spec: str,
+    *,
+    weights: str | Path | None = None,
+    data: str | None = None,
+    data_dir: str | Path | None = None,
+) -> Target:
+    """Resolve `spec`: a run directory, the name of a packaged network, or `package.module:factory`.
+
+    A factory is a function without arguments that returns an nn.Module, or a module itself; `weights` fills it
+    from a safetensors file. Nothing is ever unpickled.
+    """
+    where = Path(data_dir) if data_dir is not None else None
+    if (Path(spec) / "config.toml").is_file():
+        target = _of_run(Path(spec), weights, where)
+    elif ":" in spec:
+        target = Target(spec, build_factory(spec), None, (), where)
+        if weights is not None:
+            load_weights(target.model, Path(weights))
+    elif spec in {e.name for e in zoo.entries()}:
+        target = _of_zoo(spec, weights, where)
+    else:
+        known = ", ".join(e.name for e in zoo.entries()) or "none yet"
+        raise InputError(
+            f"{spec!r} is no run directory (no config.toml in it), no packaged network ({known}), "
+            "and no factory like 'mypkg.nets:build'"
+        )
+    target.model.eval()
+    return target if data is None else Target(target.name, target.model, data, target.radii, where)
+
+
+def _of_run(path: Path, weights: str | Path | None, data_dir: Path | None) -> Target:
+    run = RunDirectory.open(path)
+    config, record = run.config, run.read_json("environment.json").get("architecture")
+    if record is not None:
+        architecture = Architecture.of_record(record)
+    else:
+        architecture = architecture_of(config.model, datasets.load(config.data.name, data_dir))
+    model = architecture.build()
+    load_weights(model, Path(weights) if weights is not None else run.weights())
+    return Target(config.name, model, config.data.name, config.evaluation.radii, data_dir)
+
+
+def _of_zoo(name: str, weights: str | Path | None, data_dir: Path | None) -> Target:
+    if weights is not None:
+        raise InputError(f"{name!r} is a packaged network with weights of its own; leave --weights out")
+    found = zoo.entry(name)
+    radii = tuple(Fraction(r) for r in found.results.get("verified_error", {}))
+    return Target(name, zoo.load(name), found.data, radii, data_dir)
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Fill a network from a safetensors file; names and shapes must be the network's own."""
+    try:
+        state = load_file(path)
+    except FileNotFoundError:
+        raise InputError(f"the weights {path} do not exist") from None
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"the weights {path} are no readable safetensors file ({error})") from error
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise InputError(
+            f"the weights {path} do not fit the network: {' '.join(str(error).split())}"
+        ) from error
+
+
+def build_factory(spec: str) -> nn.Module:
+    """The network that `package.module:factory` gives; modules of the working directory are found."""
+    module_name, _, name = spec.partition(":")
+    with _importing_from_here(), torch.random.fork_rng(devices=[]):
+        try:
+            module = importlib.import_module(module_name)
+        except (ImportError, ValueError) as error:
+            raise InputError(f"{spec!r}: cannot import {module_name!r} ({error})") from error
+        made: object = getattr(module, name, None)
+        if made is None:
+            raise InputError(f"{spec!r}: the module {module_name!r} has no {name!r}")
+        if not isinstance(made, nn.Module) and callable(made):
+            needed = [
+                p.name
+                for p in inspect.signature(made).parameters.values()
+                if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+            ]
+            if needed:
+                raise InputError(
+                    f"{spec!r} needs the argument(s) {', '.join(needed)}; "
+                    "write a function without arguments that fills them in, and name that"
+                )
+            made = made()
+    if not isinstance(made, nn.Module):
+        raise InputError(f"{spec!r} gives a {type(made).__name__}; it must give a torch.nn.Module")
+    return made
+
+
+@contextmanager
+def _importing_from_here() -> Iterator[None]:
+    """The working directory on the import path, as `python -m` has it, for as long as it is needed."""
+    sys.path.insert(0, "")
+    try:
+        yield
+    finally:
+        sys.path.remove("")

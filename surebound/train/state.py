@@ -1,0 +1,49 @@
+"""The state of a run between two steps, to and from a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from surebound.errors import RunError
+from surebound.train.checkpoint import Checkpoint, restore_rng, rng_state
+
+
+def capture(
+    step: int,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    parameters: Sequence[Tensor],
+    extra: dict[str, Any],
+) -> Checkpoint:
+    """Everything the next step depends on; `extra` is plain JSON beside it."""
+    tensors = {
+        f"{i}.{key}": value for i, p in enumerate(parameters) for key, value in optimiser.state[p].items()
+    }
+    state = {**extra, "rng": rng_state(parameters[0].device)}
+    return Checkpoint(step, model.state_dict(), tensors, state)
+
+
+def restore(
+    found: Checkpoint, model: nn.Module, optimiser: torch.optim.Optimizer, parameters: Sequence[Tensor]
+) -> None:
+    """Set network, optimiser and global generators to what `capture` saw."""
+    device = parameters[0].device
+    try:
+        model.load_state_dict({name: value.to(device) for name, value in found.weights.items()})
+        for name, value in found.optimiser.items():
+            index, key = name.split(".", 1)
+            optimiser.state[parameters[int(index)]][key] = value.to(device)
+        restore_rng(found.state["rng"], device)
+    except (RuntimeError, IndexError, KeyError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise RunError(f"the checkpoint of step {found.step} does not fit this network: {reason}") from error
+
+
+def all_finite(tensors: Sequence[Tensor]) -> bool:
+    """Whether no value is NaN or infinite; one synchronisation with the host."""
+    sums = [t.detach().sum(dtype=torch.float64) for t in tensors if t.is_floating_point()]
+    return not sums or bool(torch.isfinite(torch.stack(sums).sum()))

@@ -1,0 +1,75 @@
+"""Trained networks that come with the package, by name: weights as safetensors, facts as JSON beside them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import nn
+
+from surebound.errors import InputError
+from surebound.zoo.architecture import NETS, Architecture
+
+__all__ = ["NETS", "Architecture", "Entry", "entries", "entry", "load"]
+
+NETS_DIRECTORY = Path(__file__).parent / "nets"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A packaged network and what was measured of it."""
+
+    name: str
+    architecture: Architecture
+    data: str  # the dataset it was trained on
+    preset: str
+    eps_train: str  # exact, as a string
+    results: dict[str, Any]  # as in a run's results.json
+    command: str
+
+    @property
+    def weights(self) -> Path:
+        """The safetensors file."""
+        return NETS_DIRECTORY / f"{self.name}.safetensors"
+
+
+def load(name: str) -> nn.Module:
+    """The packaged network called `name`, in evaluation mode; `surebound zoo` lists them."""
+    found = entry(name)
+    model = found.architecture.build()
+    model.load_state_dict(load_file(found.weights))
+    return model.eval()
+
+
+def entry(name: str) -> Entry:
+    """What is known of the packaged network called `name`."""
+    known = {e.name: e for e in entries()}
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise InputError(
+            f"no packaged network is called {name!r}{hint} There are: {', '.join(known) or 'none'}"
+        )
+    return known[name]
+
+
+def entries() -> list[Entry]:
+    """Every packaged network, by name."""
+    return [_read(path) for path in sorted(NETS_DIRECTORY.glob("*.json"))]
+
+
+def _read(path: Path) -> Entry:
+    record = json.loads(path.read_text(encoding="utf-8"))
+    return Entry(
+        name=path.stem,
+        architecture=Architecture.of_record(record["architecture"]),
+        data=record["data"],
+        preset=record["preset"],
+        eps_train=record["eps_train"],
+        results=record["results"],
+        command=record["command"],
+    )

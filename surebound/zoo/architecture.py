@@ -1,0 +1,84 @@
+"""Networks by name, described completely by a few plain values, so that stored weights find their network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from torch import nn
+
+from surebound import models
+from surebound.errors import ConfigError
+
+
+def digits(
+    in_shape: tuple[int, int, int] = (1, 8, 8),
+    classes: int = 10,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    batch_norm: bool = False,
+) -> nn.Sequential:
+    """fc 100, fc 100, fc K: for the embedded 8x8 digits, too small for the paper's convolutions."""
+    c, h, w = in_shape
+    layers: list[nn.Module] = [nn.Flatten()]
+    if mean is not None and std is not None:
+        layers.insert(0, models.Normalize(mean, std))
+    for inputs, outputs in ((c * h * w, 100), (100, 100)):
+        layers += [nn.Linear(inputs, outputs), *([nn.BatchNorm1d(outputs)] if batch_norm else []), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(100, classes))
+
+
+NETS: dict[str, Callable[..., nn.Module]] = {
+    "digits": digits,
+    "small": models.small,
+    "medium": models.medium,
+    "large": models.large,
+}
+# Those with another spelling, or that some builds leave out.
+for _name, _function in (("cnn7", "cnn7"), ("wrn-10-10", "wide_resnet_10_10")):
+    if _function in models.__all__:
+        NETS[_name] = getattr(models, _function)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A network without its weights.
+
+    >>> len(Architecture("digits", (1, 8, 8), 10).build())
+    6
+    """
+
+    name: str
+    in_shape: tuple[int, int, int]
+    classes: int
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    batch_norm: bool = False
+
+    def __post_init__(self) -> None:
+        if self.name not in NETS:
+            near = get_close_matches(self.name, NETS, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"model.name = {self.name!r} is no network{hint} Known: {', '.join(NETS)}")
+
+    def build(self) -> nn.Module:
+        """The network; its first weights come from PyTorch's global generator."""
+        return NETS[self.name](
+            in_shape=self.in_shape,
+            classes=self.classes,
+            mean=self.mean,
+            std=self.std,
+            batch_norm=self.batch_norm,
+        )
+
+    def record(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Architecture:
+        """What `record` returned."""
+        values = {key: tuple(v) if isinstance(v, list) else v for key, v in record.items()}
+        return cls(**values)
