@@ -217,3 +217,52 @@ def has_subnormal(value: Tensor) -> bool:
     """Does a tensor hold subnormal numbers, which some hardware flushes to zero?"""
     magnitude = value.detach().abs()
     return bool(((magnitude > 0) & (magnitude < torch.finfo(value.dtype).tiny)).any())
+
+
+def dot(a: Tensor, v: Tensor) -> Tensor:
+    """Sum of a (S, B, *n) times v (B or 1, *n) over all but the first two axes: (S, B) in float64.
+
+    Runs of the last axes are summed in a's own dtype, because widening whole coefficient arrays costs as much as
+    a layer; ``dot_rounding`` says what that may cost.
+    """
+    if a.dim() == 2:
+        return a.double() * v.double()
+    run = _run_axes(a.shape)
+    if not run or a.dtype == torch.float64:
+        return torch.einsum("sbn,bn->sb", a.flatten(2).double(), v.double().flatten(1).expand(a.shape[1], -1))
+    sums = (a * v).flatten(a.dim() - run).sum(-1).double()
+    return sums.flatten(2).sum(2) if sums.dim() > 2 else sums
+
+
+def _run_axes(shape: torch.Size) -> int:
+    """How many of the last axes of (S, B, *n) are summed narrowly: until 32 summands, never all axes of n."""
+    count, length = 0, 1
+    while length < 32 and len(shape) - count > 3:
+        count += 1
+        length *= shape[-count]
+    return count
+
+
+def dot_rounding(shape: torch.Size, dtype: torch.dtype) -> float:
+    """|dot(a, v) - a.v| <= dot_rounding * |a|.|v| + underflow, for v (B, *n) of this shape."""
+    run = _run_axes(torch.Size((1, *shape)))
+    narrow = gamma(math.prod(shape[-run:]) + 1, dtype) if run and dtype != torch.float64 else 0.0
+    return (narrow + gamma(math.prod(shape[1:]) + 4, torch.float64)) * (1 + 2.0**-20)
+
+
+def add_up(a: Tensor, b: Tensor) -> Tensor:
+    """At least a + b, in float64."""
+    total = a + b
+    return total + (total.abs() * 2.0**-52 + tiny(torch.float64))
+
+
+def round_up(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """The smallest number of ``dtype`` that is not below ``value`` (float64)."""
+    nearest = value.to(dtype)
+    above = torch.nextafter(nearest, torch.full_like(nearest, math.inf))
+    return torch.where(nearest.double() < value, above, nearest)
+
+
+def round_down(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """The largest number of ``dtype`` that is not above ``value`` (float64)."""
+    return -round_up(-value, dtype)

@@ -10,6 +10,7 @@ from torch import Tensor
 from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.numerics import outward, pay
+from surebound.rules.mip_arithmetic import encode_difference, encode_product, encode_quotient, encode_sum
 from surebound.rules.registry import Affine, Context, Rule, register
 
 Operand = Interval | Tensor | float | int
@@ -134,6 +135,7 @@ register(
             terms=_one,
             adjoint_terms=_one,
         ),
+        mip=encode_sum,
     )
 )
 register(
@@ -147,6 +149,7 @@ register(
             terms=_one,
             adjoint_terms=_one,
         ),
+        mip=encode_difference,
     )
 )
 register(
@@ -160,6 +163,7 @@ register(
             terms=_one,
             adjoint_terms=_one,
         ),
+        mip=encode_product,
     )
 )
 register(
@@ -173,6 +177,7 @@ register(
             terms=_one,
             adjoint_terms=_one,
         ),
+        mip=encode_quotient,
     )
 )
 register(

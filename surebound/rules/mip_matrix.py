@@ -1,0 +1,98 @@
+"""An affine operator as a sparse matrix, read off the operator itself: y = A x + b for one example.
+
+Entries that only move are followed by their numbers; a convolution's windows by theirs; anything else is run
+on the unit vectors. All in float64, so that A holds the stored weights exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from surebound.errors import BoundError
+from surebound.rules.mip_expression import Vector
+
+#: Most entries that one operator's matrix may have (400 MB): beyond it a MIP is hopeless anyway.
+MOST_ENTRIES = 1 << 25
+_CHUNK = 1 << 22  # numbers of a batch of unit vectors
+
+Apply = Callable[[Tensor], Tensor]  # (N, *in) float64 -> (N, *out)
+
+
+def affine_matrix(apply: Apply, in_shape: tuple[int, ...], moves: bool) -> tuple[sp.csr_array, Vector]:
+    """A (out, in) and b (out,) of an affine map of examples of shape ``in_shape`` (no batch axis)."""
+    zero = apply(torch.zeros(1, *in_shape, dtype=torch.float64))
+    constant = zero.reshape(-1).numpy()
+    if moves:
+        return _moved(apply, in_shape), constant
+    return _probed(apply, in_shape, zero), constant
+
+
+def _moved(apply: Apply, in_shape: tuple[int, ...]) -> sp.csr_array:
+    """Entries keep their value up to the sign: number them from 1 and see where they are."""
+    size = math.prod(in_shape)
+    numbers = torch.arange(1, size + 1, dtype=torch.float64).reshape(1, *in_shape)
+    found = apply(numbers).reshape(-1).numpy()
+    rows = np.flatnonzero(found)
+    columns = np.abs(found[rows]).astype(np.intp) - 1
+    return sp.csr_array((np.sign(found[rows]), (rows, columns)), shape=(len(found), size))
+
+
+def _probed(apply: Apply, in_shape: tuple[int, ...], zero: Tensor) -> sp.csr_array:
+    size, out = math.prod(in_shape), zero.numel()
+    chunk = max(1, _CHUNK // max(1, out + size))
+    blocks, entries = [], 0
+    for start in range(0, size, chunk):
+        count = min(chunk, size - start)
+        units = torch.zeros(count, size, dtype=torch.float64)
+        units[torch.arange(count), start + torch.arange(count)] = 1.0
+        columns = apply(units.reshape(count, *in_shape)) - zero
+        blocks.append(sp.csr_array(columns.reshape(count, -1).numpy()))
+        entries += blocks[-1].nnz
+        if entries > MOST_ENTRIES:
+            raise BoundError(
+                f"an operator's matrix has more than {MOST_ENTRIES} entries: too large for LP and MIP"
+            )
+    return sp.csr_array(sp.vstack(blocks, format="csr").T)
+
+
+def convolution_matrix(
+    weight: Tensor,
+    in_shape: tuple[int, ...],
+    out_shape: tuple[int, ...],
+    windows: Callable[[Tensor], Tensor],
+    groups: int,
+) -> sp.csr_array:
+    """A 2-d convolution: ``windows`` gives the (C * k, L) inputs of each of L positions, 0 for padding."""
+    channels_out, per_group = weight.shape[0], math.prod(weight.shape[1:])
+    positions = math.prod(out_shape[1:])
+    if channels_out * positions * per_group > MOST_ENTRIES:
+        raise BoundError(
+            f"a convolution's matrix has more than {MOST_ENTRIES} entries: too large for LP and MIP"
+        )
+    size = math.prod(in_shape)
+    numbers = torch.arange(1, size + 1, dtype=torch.float64).reshape(1, *in_shape)
+    seen = windows(numbers)[0].numpy().astype(np.intp) - 1  # (C * k, L)
+    kernels = weight.reshape(groups, channels_out // groups, per_group).double().numpy()
+    inputs = seen.reshape(groups, per_group, positions)
+    # (groups, out per group, positions, per group)
+    data = np.broadcast_to(kernels[:, :, None, :], (groups, channels_out // groups, positions, per_group))
+    columns = np.broadcast_to(inputs.transpose(0, 2, 1)[:, None], data.shape)
+    rows = np.broadcast_to(np.arange(channels_out * positions).reshape(*data.shape[:3], 1), data.shape)
+    used = (columns >= 0) & (data != 0)
+    return sp.csr_array((data[used], (rows[used], columns[used])), shape=(channels_out * positions, size))
+
+
+def in_double(value: Any) -> Any:
+    """Arguments of an operator with every floating point tensor as float64."""
+    if isinstance(value, Tensor):
+        return value.detach().double() if value.is_floating_point() else value.detach()
+    if isinstance(value, (list, tuple)):
+        return type(value)(in_double(item) for item in value)
+    return value

@@ -1,0 +1,79 @@
+"""The largest of several entries: max-pooling, maximum and minimum (Tjeng et al. 2019, section 3.2)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surebound.rules.mip_expression import Encoder, Expression, Indices, constant_expression, replaced
+
+_DENSE = 2
+
+
+def encode_maximum(encoder: Encoder, x: Expression, groups: Indices, shape: tuple[int, ...]) -> Expression:
+    """max over each row of ``groups`` (G, N), entries of x; -1 stands for no entry.
+
+    An entry whose upper bound is not above the largest lower bound cannot win and is left out; where one is
+    left, it is the result. Else y >= x_i, y <= x_i + (u - l_i) (1 - b_i), sum b_i = 1.
+    """
+    lower = np.where(groups >= 0, x.lower[groups], -np.inf)  # (G, N)
+    upper = np.where(groups >= 0, x.upper[groups], -np.inf)
+    best = lower.argmax(1)
+    alive = upper > lower.max(1, keepdims=True)
+    alive[np.arange(len(groups)), best] = True
+    y = x.take(groups[np.arange(len(groups)), best], shape)
+    index = np.flatnonzero(alive.sum(1) > 1)
+    if not len(index):
+        return y
+    return replaced(y, index, _encode(encoder, x, groups[index], alive[index]))
+
+
+def _encode(encoder: Encoder, x: Expression, groups: Indices, alive: NDArray[np.bool_]) -> Expression:
+    used = np.unique(groups[alive])
+    x = replaced(x, used, encoder.materialised(x.take(used), _DENSE))
+    lower = np.where(alive, x.lower[groups], -np.inf).max(1)
+    upper = np.where(alive, x.upper[groups], -np.inf).max(1)
+    y = encoder.variables(lower, upper)
+    chosen_terms = []
+    for position in range(groups.shape[1]):
+        here = np.flatnonzero(alive[:, position])
+        if not len(here):
+            continue
+        candidate = x.take(groups[here, position])
+        chosen = encoder.binaries(len(here))
+        gap = upper[here] - candidate.lower
+        encoder.at_least([(1.0, y.take(here)), (-1.0, candidate)], 0.0)
+        encoder.at_most([(1.0, y.take(here)), (-1.0, candidate), (gap, chosen)], gap)
+        chosen_terms.append((1.0, _spread(chosen, here, len(groups))))
+    encoder.equal(chosen_terms, 1.0)
+    return y
+
+
+def pool_windows(
+    shape: Sequence[int], out_size: Sequence[int], kernel: Sequence[int], stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int],
+) -> Indices:  # fmt: skip
+    """The entries of a (1, C, *size) tensor that each output of a pooling sees: (C * outputs, taps)."""
+    channels, *size = shape[1:]
+    axes = zip(size, out_size, kernel, stride, padding, dilation, strict=True)
+    taps = []  # per axis (out, kernel): position, -1 outside
+    for length, out, k, s, p, d in axes:
+        at = np.arange(out)[:, None] * s - p + np.arange(k)[None, :] * d
+        taps.append(np.where((at >= 0) & (at < length), at, -1))
+    rows = []
+    for where in itertools.product(*(range(out) for out in out_size)):
+        grid = np.meshgrid(*(axis[o] for axis, o in zip(taps, where, strict=True)), indexing="ij")
+        inside = np.all([axis >= 0 for axis in grid], axis=0)
+        flat = np.ravel_multi_index([np.maximum(axis, 0) for axis in grid], size)
+        rows.append(np.where(inside, flat, -1).ravel())
+    one = np.array(rows)  # (out, kernel)
+    offsets = np.arange(channels)[:, None, None] * int(np.prod(size))
+    return np.where(one >= 0, one + offsets, -1).reshape(-1, one.shape[1])
+
+
+def _spread(x: Expression, index: Indices, size: int) -> Expression:
+    """Entries of x at ``index`` of a longer expression that is 0 elsewhere."""
+    return replaced(constant_expression(np.zeros(size)), index, x)
