@@ -64,7 +64,8 @@ class Benchmark(Protocol):
 class Race:
     """Contenders timed in turns; each is reported in milliseconds and as a ratio to the first.
 
-    `limits` gives the largest ratio that is acceptable, by contender.
+    `limits` gives the largest acceptable ratio of two contenders: {"bounds / forward": 2.3}. Pairs without
+    the first contender are reported too.
     """
 
     name: str
@@ -82,12 +83,13 @@ class Race:
             # Rotated, so that nobody always runs on the caches that the same neighbour left.
             for who in names[turn % len(names) :] + names[: turn % len(names)]:
                 times[who].append(_time(self.contenders[who], repeats[who]))
-        baseline = names[0]
         for who in names:
             yield summary(f"{self.name}: {who}", [1e3 * t for t in times[who]], "ms")
-        for who in names[1:]:
-            ratios = [t / b for t, b in zip(times[who], times[baseline], strict=True)]
-            yield summary(f"{self.name}: {who} / {baseline}", ratios, "x", self.limits.get(who))
+        for pair in dict.fromkeys([*(f"{who} / {names[0]}" for who in names[1:]), *self.limits]):
+            who, base = pair.split(" / ")
+            # Each round's own ratio: a slow second on the machine slows both.
+            ratios = [t / b for t, b in zip(times[who], times[base], strict=True)]
+            yield summary(f"{self.name}: {pair}", ratios, "x", self.limits.get(pair))
 
 
 @dataclass(frozen=True)
