@@ -1,4 +1,4 @@
-"""`surebound data`: which datasets there are, where their files are, whether they are genuine; fetching them."""
+"""`surebound data`: which datasets there are, where their files are, whether they are genuine; fetch them."""
 
 from __future__ import annotations
 

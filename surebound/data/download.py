@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from surebound.data.files import is_file
 from surebound.data.source import Remote, Source
@@ -88,16 +89,22 @@ def _fetch_url(url: str, remote: Remote, folder: Path, progress: Progress) -> No
         with _quiet(pooch.get_logger()):
             store.fetch(remote.file, downloader=downloader)
     except requests.RequestException as error:
-        raise DownloadError(_reason(error)) from error
+        raise DownloadError(_reason(error, url)) from error
     except ValueError as error:  # pooch: the checksum
         raise DownloadError(f"the file arrived with a wrong checksum, not md5 {remote.md5}") from error
     except OSError as error:
         raise _CannotWriteError(f"{folder} cannot be written: {error.strerror or error}") from error
 
 
-def _reason(error: Exception) -> str:
-    text = str(error) or type(error).__name__
-    return text if len(text) <= 300 else text[:300] + "..."
+def _reason(error: Exception, url: str) -> str:
+    """Few words for the usual troubles; the library's own are long."""
+    import requests
+
+    if isinstance(error, requests.Timeout):
+        return "the server did not answer in time"
+    if isinstance(error, requests.ConnectionError):
+        return f"no connection to {urlsplit(url).hostname}"
+    return str(error) or type(error).__name__
 
 
 class _Resuming:
@@ -143,7 +150,9 @@ class _Resuming:
                 "choose another --data-dir; nothing was kept"
             ) from error
         if total is not None and have != total:
-            raise requests.ConnectionError(f"the connection broke after {have} of {total} bytes")
+            raise requests.exceptions.ChunkedEncodingError(
+                f"the connection broke after {have} of {total} bytes"
+            )
 
 
 @contextmanager

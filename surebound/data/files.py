@@ -84,7 +84,7 @@ def _missing(
         lines.append("Part of it is there; missing: " + ", ".join(absent))
     lines.append(f"Put into {root / folders[0]} one of:")
     for layout in layouts:
-        lines.append(f"  - {layout.name}: " + ", ".join(" or ".join(names) for names in layout.files))
+        lines.append(f"  - {layout.name}: " + ", ".join(names[0] for names in layout.files))
     lines.append("Also looked in: " + ", ".join(str(root / folder) for folder in folders[1:]))
     lines.append(f"Another directory: --data-dir, data_dir=, or ${ENVIRONMENT}. {hint}".rstrip())
     return "\n".join(lines)

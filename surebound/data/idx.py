@@ -18,7 +18,7 @@ STEMS = (
     *("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     *("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 )
-LAYOUTS = (Layout("the four idx files", tuple((f"{stem}.gz", stem) for stem in STEMS)),)
+LAYOUTS = (Layout("the four idx files, gzipped or not", tuple((f"{stem}.gz", stem) for stem in STEMS)),)
 
 UNSIGNED_BYTE = 0x08
 LIMIT = 1 << 31  # bytes; a header that claims more is not believed

@@ -43,7 +43,10 @@ def _layout(name: str, archive_suffix: str, suffix: str) -> Layout:
     return Layout(name, tuple(files))
 
 
-LAYOUTS = (_layout("npz batches", "_npz", ".npz"), _layout("pickled batches", "", ""))
+LAYOUTS = (
+    _layout("npz batches, together or in the folders of the archives", "_npz", ".npz"),
+    _layout("pickled batches, together or in the folders of the archives", "", ""),
+)
 
 
 def read(found: Found) -> tuple[Split, Split]:
