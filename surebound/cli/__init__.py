@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from surebound.errors import SureboundError
 
-COMMANDS = ("quickstart", "train", "bounds", "data", "ops")
+COMMANDS = ("quickstart", "train", "bounds", "attack", "data", "ops")
 """The modules of surebound.cli that bring commands, in the order of the help page."""
 
 EXIT_ERROR = 2
@@ -31,11 +31,12 @@ EXAMPLES = """
   surebound train digits-ibp --out runs/digits
   surebound resume runs/digits
 
-  [dim]# bounds of a network of your own, on ten images[/dim]
-  surebound bounds mypkg.nets:build --weights w.safetensors --data digits --first 10 --eps 8/255
+  [dim]# how much can be proved of it, in the arithmetic that runs and in exact arithmetic[/dim]
+  surebound bounds runs/digits --eps 1/20
+  surebound bounds runs/digits --eps 1/20 --soundness real
 
-  [dim]# the same in another arithmetic: the stored weights over the reals[/dim]
-  surebound bounds mypkg.nets:build --weights w.safetensors --eps 0.1 --soundness real
+  [dim]# a network of your own: a function that builds it, its weights, ten of your images[/dim]
+  surebound bounds mypkg.nets:build --weights w.safetensors --data images.npz --first 10 --eps 8/255
 
   [dim]# which operators may my network use, and what can each method do with them?[/dim]
   surebound ops

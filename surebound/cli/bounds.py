@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surebound.cli.output import Cell, Format, print_table
-from surebound.cli.targets import DATA_HELP, MODEL_HELP, choose, load_images, load_model
 from surebound.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,6 +38,16 @@ class Show(enum.StrEnum):
     OUTPUTS = "outputs"
 
 
+MODEL_HELP = (
+    "A run directory, a packaged network's name, or PACKAGE.MODULE:FACTORY, a function returning a module."
+)
+DATA_HELP = (
+    "A dataset's name or a file of arrays, .npz or .safetensors (default: what the network was made for)."
+)
+SOUNDNESS_HELP = "The arithmetic: deployed (every float32 execution), real (exact), none (proves nothing)."
+SHOW_HELP = "margins: of the class that comes closest to the true one; outputs: every output's range."
+
+
 def register(app: typer.Typer) -> None:
     app.command("bounds")(bounds)
 
@@ -47,16 +56,12 @@ def bounds(
     model: Annotated[str, typer.Argument(help=MODEL_HELP, show_default=False)],
     eps: Annotated[
         str,
-        typer.Option(
-            "--eps",
-            help="Radius of the l-infinity ball in pixel space, kept exact: 8/255, 0.1.",
-            show_default=False,
-        ),
+        typer.Option("--eps", help="Radius in pixel space, kept exact: 8/255, 0.1.", show_default=False),
     ],
     weights: Annotated[
         Path | None, typer.Option("--weights", help="A safetensors file to load into the network.")
     ] = None,
-    data: Annotated[str, typer.Option("--data", help=DATA_HELP)] = "digits",
+    data: Annotated[str | None, typer.Option("--data", help=DATA_HELP)] = None,
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", help="Where datasets are kept.", envvar="SUREBOUND_DATA")
     ] = None,
@@ -65,22 +70,10 @@ def bounds(
     ] = None,
     first: Annotated[int | None, typer.Option("--first", help="The first N images (default: all).")] = None,
     method: Annotated[Method, typer.Option("--method", help="How to bound.")] = Method.INTERVAL,
-    soundness: Annotated[
-        Arithmetic,
-        typer.Option(
-            "--soundness",
-            help="The arithmetic: deployed (every float32 execution), real (exact), none (proves nothing).",
-        ),
-    ] = Arithmetic.DEPLOYED,
-    show: Annotated[
-        Show,
-        typer.Option(
-            "--show", help="margins: z_k - z_true of the worst class; outputs: every output's range."
-        ),
-    ] = Show.MARGINS,
+    soundness: Annotated[Arithmetic, typer.Option("--soundness", help=SOUNDNESS_HELP)] = Arithmetic.DEPLOYED,
+    show: Annotated[Show, typer.Option("--show", help=SHOW_HELP)] = Show.MARGINS,
     clip: Annotated[
-        tuple[float, float] | None,
-        typer.Option("--clip", help="Range of valid inputs; the ball is cut to it."),
+        tuple[float, float], typer.Option("--clip", help="Range of valid inputs; the ball is cut to it.")
     ] = (0.0, 1.0),
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images bounded at a time.")] = 100,
     form: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.TABLE,
@@ -97,23 +90,39 @@ def bounds(
     """
     import torch
 
+    from surebound.experiment.target import load_target
     from surebound.region import LinfBall
 
-    network = load_model(model, weights)
-    images, labels = load_images(data, data_dir)
-    chosen = choose(len(images), index or [], first)
+    target = load_target(model, weights=weights, data=data, data_dir=data_dir)
+    network, test = target.model, target.test()
+    chosen = choose(len(test), index or [], first)
     rows: list[list[Cell]] = []
     with torch.no_grad():
         for start in range(0, len(chosen), batch_size):
             numbers = chosen[start : start + batch_size]
-            region = LinfBall(images[numbers], eps, clip)
+            images, labels = test.batch(torch.tensor(numbers))
+            region = LinfBall(images, eps, clip)
             if show is Show.MARGINS:
-                rows += margin_rows(network, region, labels[numbers], numbers, soundness)
+                rows += margin_rows(network, region, labels, numbers, soundness)
             else:
-                rows += output_rows(network, region, labels[numbers], numbers, soundness)
+                rows += output_rows(network, region, labels, numbers, soundness)
     print_table(MARGIN_COLUMNS if show is Show.MARGINS else OUTPUT_COLUMNS, rows, form)
     if form is Format.TABLE and show is Show.MARGINS:
         typer.echo(conclusion(rows, eps, soundness))
+
+
+def choose(count: int, index: list[int], first: int | None) -> list[int]:
+    """Which images were asked for: given indices, else the first few, else all."""
+    if index and first is not None:
+        raise InputError("--index and --first were both given; use one of them")
+    if first is not None and first < 1:
+        raise InputError(f"--first {first}: give 1 or more")
+    wrong = [i for i in index if not 0 <= i < count]
+    if wrong:
+        raise InputError(
+            f"--index {wrong[0]}: there are {count} images, so indices run from 0 to {count - 1}"
+        )
+    return index or list(range(count if first is None else min(first, count)))
 
 
 MARGIN_COLUMNS = ("image", "label", "prediction", "rival", "worst margin", "proved")
