@@ -22,7 +22,7 @@ class Interval:
     (tensor([1.]), tensor([2.]))
     """
 
-    __slots__ = ("_center", "_lower", "_radius", "_upper")
+    __slots__ = ("_center", "_lower", "_radius", "_upper", "centered")
 
     def __init__(self, lower: Tensor, upper: Tensor) -> None:
         if lower.shape != upper.shape:
@@ -31,6 +31,8 @@ class Interval:
         self._upper: Tensor | None = upper
         self._center: Tensor | None = None
         self._radius: Tensor | None = None
+        #: Is its centre exact, because an affine operator made it? A converted one is rounded.
+        self.centered = False
 
     @classmethod
     def around(cls, center: Tensor, radius: Tensor) -> Interval:
@@ -38,6 +40,7 @@ class Interval:
         interval = cls.__new__(cls)
         interval._lower = interval._upper = None
         interval._center, interval._radius = center, radius
+        interval.centered = True
         return interval
 
     @classmethod
@@ -45,6 +48,7 @@ class Interval:
         """The interval that holds one value."""
         interval = cls(value, value)
         interval._center, interval._radius = value, torch.zeros_like(value)
+        interval.centered = True
         return interval
 
     @property
@@ -75,11 +79,6 @@ class Interval:
     def magnitude(self) -> Tensor:
         """max |x| over the interval."""
         return torch.maximum(self.upper, -self.lower)
-
-    @property
-    def centered(self) -> bool:
-        """Is it kept by centre and radius (an affine operator made it)?"""
-        return self._center is not None
 
     @property
     def shape(self) -> torch.Size:
