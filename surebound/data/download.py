@@ -20,7 +20,7 @@ from surebound.errors import DownloadError
 
 RETRIES = 3
 TIMEOUT = (10.0, 60.0)  # seconds to connect, seconds without a byte
-CHUNK = 1 << 18
+CHUNK = 1 << 16
 
 Progress = Callable[[str, int, int | None], None]
 """Called with a file's name, the bytes there are, and the bytes there will be (None: not known)."""
