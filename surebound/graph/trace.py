@@ -150,7 +150,7 @@ def _export(model: nn.Module, example: Tensor) -> tuple[torch.export.ExportedPro
             for word in ("DataDependent", "data-dependent", "GuardOn")
         ):
             raise DataDependentError(
-                f"the network's control flow depends on tensor values, which no bound can follow: {_first_line(error)}\n"
+                f"the network's control flow depends on tensor values; no bound can follow it: {_first_line(error)}\n"
                 "Write the choice with tensor operations (torch.where, torch.maximum, clamp) instead of if/while."
             ) from error
         raise GraphError(
@@ -168,7 +168,8 @@ def _run_export(model: nn.Module, x: Tensor, dynamic: Any) -> torch.export.Expor
         quiet.setLevel(logging.CRITICAL)  # it prints whole graphs before it raises what we report in a line
         try:
             exported = torch.export.export(model, (x,), dynamic_shapes=dynamic, strict=False)
-            return exported.run_decompositions({})
+            functional: torch.export.ExportedProgram = exported.run_decompositions({})
+            return functional
         finally:
             quiet.setLevel(level)
 
@@ -228,7 +229,7 @@ def _source_line(node: fx.Node) -> str:
     """The innermost line of the stack that is not PyTorch's own."""
     lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]
     found = ""
-    for here, text in zip(lines, lines[1:] + [""], strict=False):
+    for here, text in zip(lines, [*lines[1:], ""], strict=False):
         if here.startswith('File "') and "/torch/" not in here:
             path, _, rest = here.removeprefix('File "').partition('", line ')
             found = f"{path}:{rest.partition(',')[0]}: {text}"
@@ -248,10 +249,10 @@ def _check(program: Program, model: nn.Module, example: Tensor) -> None:
                     f"the traced network returns {tuple(got.shape)}, the module {tuple(expected.shape)}"
                 )
             scale = expected.abs().max().clamp(min=1.0)
-            if not bool(((got - expected).abs().max() <= TRACE_TOLERANCE * scale)):
+            if not bool((got - expected).abs().max() <= TRACE_TOLERANCE * scale):
                 raise TraceMismatchError(
-                    f"the traced network differs from the module by {float((got - expected).abs().max()):.3g} on random "
-                    "inputs; is forward() random or does it read state that changes? Make it a function of its input."
+                    f"the traced network differs from the module by {float((got - expected).abs().max()):.3g} on "
+                    "random inputs; is forward() random or does it read state that changes? Make it a function of its input."
                 )
 
 

@@ -13,8 +13,9 @@ from surebound.graph import Node, Program
 from surebound.graph.program import Ref, resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness
+from surebound.propagate.elision import Tail, affine_tail, margins_from
 from surebound.propagate.interval import apply_rule
-from surebound.propagate.margins import Tail, affine_tail, environment, margins_from
+from surebound.propagate.steps import environment
 from surebound.rules import BatchNorm, Context, check_supported, find, fused
 
 _CONTEXT = Context(Soundness.NONE)

@@ -97,7 +97,7 @@ class _Weighted(torch.autograd.Function):
         return layer.product(both, used, bias), layer.product(radius, used.abs(), None)
 
     @staticmethod
-    def backward(ctx: Any, g_both: Tensor, g_radius: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, g_both: Tensor, g_radius: Tensor) -> Any:
         both, radius, weight, on = ctx.saved_tensors
         g_bias = g_both.sum([i for i in range(g_both.dim()) if i != 1]) if ctx.has_bias else None
         # Channels that the next ReLU switches off for the whole batch send back exact zeros.
@@ -174,7 +174,7 @@ class _ReLU(torch.autograd.Function):
         return out, new_radius
 
     @staticmethod
-    def backward(ctx: Any, g_both: Tensor, g_radius: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, g_both: Tensor, g_radius: Tensor) -> Any:
         out, lower, upper = ctx.saved_tensors
         batch = lower.shape[0]
         g_center = g_both[-batch:]
@@ -191,14 +191,19 @@ def weighted(
     both: Tensor, radius: Tensor, weight: Tensor, bias: Tensor | None, layer: Layer, after_relu: bool
 ) -> tuple[Tensor, Tensor]:
     """One weighted layer on the stacked batch: both (B or 2B, ...), radius (B, ...)."""
-    result: tuple[Tensor, Tensor] = _Weighted.apply(both, radius, weight, bias, layer, after_relu)
+    result: tuple[Tensor, Tensor] = _apply(_Weighted, both, radius, weight, bias, layer, after_relu)
     return result
 
 
 def relu(both: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
     """ReLU on the stacked batch."""
-    result: tuple[Tensor, Tensor] = _ReLU.apply(both, radius)
+    result: tuple[Tensor, Tensor] = _apply(_ReLU, both, radius)
     return result
+
+
+def _apply(function: Any, *args: Any) -> Any:
+    """``function.apply``, which PyTorch leaves untyped."""
+    return function.apply(*args)
 
 
 def layer_of(op: str, rest: tuple[Any, ...]) -> Layer | None:

@@ -1,0 +1,118 @@
+"""Exact numbers, rounding constants and the safe way round of comparisons."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from surebound import numerics
+from surebound.errors import InputError
+from surebound.numerics import AffineRounding, Soundness, exact_fraction
+
+FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("8/255", Fraction(8, 255)),
+        (0.1, Fraction(1, 10)),
+        ("1e-2", Fraction(1, 100)),
+        (2, Fraction(2)),
+        (" 1 / 4 ", Fraction(1, 4)),
+    ],
+)
+def test_exact_fraction_keeps_what_was_typed(value, expected):
+    assert exact_fraction(value) == expected
+
+
+@pytest.mark.parametrize(
+    "value", ["8/0", "x", "nan", float("nan"), float("inf"), "1/2/3", "", "__import__('os')"]
+)
+def test_exact_fraction_refuses_what_is_no_number(value):
+    with pytest.raises(InputError, match="is not a finite number; give one like 0.1, '8/255'"):
+        exact_fraction(value)
+
+
+@pytest.mark.parametrize("value", [None, True, [1], torch.tensor(1.0)])
+def test_exact_fraction_refuses_other_types(value):
+    with pytest.raises(InputError, match="give a number or a fraction like '8/255'"):
+        exact_fraction(value)
+
+
+def test_soundness_by_name():
+    assert Soundness.of("deployed") is Soundness.DEPLOYED
+    with pytest.raises(InputError, match="use 'none' .* 'real' or 'deployed'"):
+        Soundness.of("sound")
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.fractions(min_value=0, max_value=10))
+def test_float_up_is_never_below(value):
+    up = numerics.float_up(value)
+    assert Fraction(up) >= value
+    assert up == 0 or Fraction(up) - value <= value * Fraction(1, 2**50)
+
+
+def test_gamma_bounds_every_order_of_a_float32_sum():
+    """Adversarial order: increasing magnitudes against decreasing ones, exact value by Fractions."""
+    generator = torch.Generator().manual_seed(0)
+    for n in (2, 10, 300):
+        w, x = torch.randn(2, n, generator=generator) * 10 ** torch.randn(2, n, generator=generator)
+        exact = sum(Fraction(float(a)) * Fraction(float(b)) for a, b in zip(w, x, strict=True))
+        size = sum(abs(Fraction(float(a)) * Fraction(float(b))) for a, b in zip(w, x, strict=True))
+        products = w * x
+        for order in (products.abs().argsort(), products.abs().argsort(descending=True), products.argsort()):
+            total = torch.tensor(0.0)
+            for term in products[order]:
+                total = total + term
+            assert abs(Fraction(float(total)) - exact) <= Fraction(numerics.gamma(n, torch.float32)) * size
+
+
+def test_gamma_refuses_meaningless_sums():
+    with pytest.raises(InputError, match="convert the network to float64"):
+        numerics.gamma(2**23, torch.float32)
+
+
+@settings(derandomize=True, deadline=None)
+@given(FLOATS)
+def test_down_and_up_move_at_least_an_ulp_outwards(value):
+    x = torch.tensor(value, dtype=torch.float32)
+    if x.abs() < 1e38:
+        assert numerics.down(x) < x < numerics.up(x)
+        nearer = torch.nextafter(x, torch.tensor(-torch.inf))
+        assert numerics.down(x) <= nearer
+
+
+def test_rounding_is_free_in_training_only():
+    assert AffineRounding.of(100, torch.float32, Soundness.NONE).is_free
+    real = AffineRounding.of(100, torch.float32, Soundness.REAL)
+    deployed = AffineRounding.of(100, torch.float32, Soundness.DEPLOYED)
+    assert 0 < real.on_center < deployed.on_center
+    assert 1 < real.on_radius < deployed.on_radius
+
+
+def test_nan_is_never_proved_and_means_the_whole_line():
+    nan = torch.tensor([float("nan")])
+    assert not numerics.proved(nan)
+    lower, upper = numerics.no_information(nan, nan)
+    assert lower == -torch.inf and upper == torch.inf
+
+
+def test_exact_kernels_restore_the_users_settings():
+    torch.set_float32_matmul_precision("high")
+    try:
+        with numerics.exact_kernels():
+            assert torch.get_float32_matmul_precision() == "highest"
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_subnormal_weights_are_noticed():
+    assert numerics.has_subnormal(torch.tensor([0.0, 1e-40]))
+    assert not numerics.has_subnormal(torch.tensor([0.0, 1.0]))
