@@ -15,10 +15,10 @@ from surebound.cli.output import Format, print_table
 from surebound.errors import InputError
 
 if TYPE_CHECKING:
-    from surebound.experiment.config import Config
-    from surebound.experiment.overrides import Overrides
     from fractions import Fraction
 
+    from surebound.experiment.config import Config
+    from surebound.experiment.overrides import Overrides
     from surebound.experiment.run import Caller, RunResult
 
 EXIT_STOPPED = 3

@@ -35,11 +35,9 @@ NETS: dict[str, Callable[..., nn.Module]] = {
     "small": models.small,
     "medium": models.medium,
     "large": models.large,
+    "cnn7": models.cnn7,
+    "wrn-10-10": models.wide_resnet_10_10,
 }
-# Those with another spelling, or that some builds leave out.
-for _name, _function in (("cnn7", "cnn7"), ("wrn-10-10", "wide_resnet_10_10")):
-    if _function in models.__all__:
-        NETS[_name] = getattr(models, _function)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def test_a_crash_at_any_moment_leaves_the_old_one(
 
     monkeypatch.setattr(module, victim, fail)
     with pytest.raises(
-        RunError, match="No space left on device.*Nothing half-written was kept; free some space"
+        RunError, match=r"No space left on device.*Nothing half-written was kept; free some space"
     ):
         store.save(make(2))
     monkeypatch.undo()

@@ -159,7 +159,7 @@ def test_divergence_is_reported_with_the_last_good_checkpoint(tmp_path: Path) ->
     ):
         Loop(task(tiny_net(), Bomb(), plan), Surroundings(checkpoints=store, checkpoint_seconds=0.0)).run()
     assert store.steps()[-1] == 60  # the last step with finite weights, and nothing after it
-    with pytest.raises(DivergedError, match="between steps 50 and 100.*The last good checkpoint is none"):
+    with pytest.raises(DivergedError, match=r"between steps 50 and 100.*The last good checkpoint is none"):
         Loop(task(tiny_net(), Bomb(), plan)).run()
 
 
@@ -267,9 +267,10 @@ def test_refusals() -> None:
         Loop(task(nn.Identity(), Nominal()))
     with pytest.raises(InputError, match="parameters are on 0 devices"):
         train(nn.Identity(), tiny_data(), Nominal(), PLAN)
+    pair = torch.rand(2, 1, 4, 4), torch.tensor([0, 1])
+    whole = data.from_tensors(pair, pair)
     with pytest.raises(InputError, match="one split of a dataset"):
-        pair = torch.rand(2, 1, 4, 4), torch.tensor([0, 1])
-        train(tiny_net(), tiny_data(), Nominal(), PLAN, held_out=data.from_tensors(pair, pair))
+        train(tiny_net(), tiny_data(), Nominal(), PLAN, held_out=whole)
     with pytest.raises(ConfigError, match="radii must be 0 or more"):
         Evaluation(radii=("-1/2",))
     with pytest.raises(ConfigError, match="batch_size must be at least 1"):

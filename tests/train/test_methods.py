@@ -130,7 +130,6 @@ def test_attack_finds_the_corner_of_a_linear_net() -> None:
         batch, images=batch.images * 0.5 + 0.25, labels=torch.zeros_like(batch.labels), domain=None
     )
     found = Adversarial(steps=7, step_size=0.1).attack(batch)
-    # two classes would make the corner unique; with three, every coordinate still ends on the boundary or turns
     assert ((found - batch.images).abs() <= 0.05 + 1e-6).all()
     worst = (net(found) - net(found)[:, :1]).amax(1)
     start = (net(batch.images) - net(batch.images)[:, :1]).amax(1)

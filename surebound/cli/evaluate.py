@@ -1,0 +1,130 @@
+"""`surebound evaluate` and `surebound zoo`: error rates of trained networks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from surebound.cli.bounds import DATA_HELP, MODEL_HELP, SOUNDNESS_HELP, Arithmetic
+from surebound.cli.output import Cell, Format, print_table
+from surebound.errors import InputError
+
+if TYPE_CHECKING:
+    from surebound.train.evaluate import Errors
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(help=MODEL_HELP, show_default=False)],
+    eps: Annotated[
+        list[str] | None,
+        typer.Option("--eps", help="Radius; may be repeated (default: those the network was measured at)."),
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option("--weights", help="A safetensors file to load into the network.")
+    ] = None,
+    data: Annotated[str | None, typer.Option("--data", help=DATA_HELP)] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="Where datasets are kept.", envvar="SUREBOUND_DATA")
+    ] = None,
+    first: Annotated[
+        int | None, typer.Option("--first", min=1, help="The first N images (default: all).")
+    ] = None,
+    soundness: Annotated[Arithmetic, typer.Option("--soundness", help=SOUNDNESS_HELP)] = Arithmetic.DEPLOYED,
+    pgd_steps: Annotated[
+        int, typer.Option("--pgd-steps", min=0, help="Steps of the attack; 0: no attack.")
+    ] = 40,
+    pgd_restarts: Annotated[
+        int, typer.Option("--pgd-restarts", min=1, help="Random starts of the attack.")
+    ] = 1,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images at a time.")] = 250,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the attack.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Also write the numbers to this JSON file.")
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.TABLE,
+) -> None:
+    """Measure clean error, error under attack and error not proved by interval bounds.
+
+    The true robust error lies between the attacked and the unproved one.
+    """
+    from surebound.experiment.target import load_target
+    from surebound.numerics import Soundness
+    from surebound.train.evaluate import Evaluation, measure
+
+    target = load_target(model, weights=weights, data=data, data_dir=data_dir)
+    radii = tuple(eps) if eps else target.radii
+    if not radii:
+        raise InputError(f"no radius is known for {model!r}; give one or more with --eps, e.g. --eps 0.1")
+    test = target.test()
+    wanted = Evaluation(
+        radii=radii,  # type: ignore[arg-type]  # strings are read exactly
+        images=first,
+        pgd_steps=pgd_steps,
+        pgd_restarts=pgd_restarts,
+        pgd_images=len(test),
+        batch_size=batch_size,
+    )
+    errors = measure(target.model, test, wanted, soundness=Soundness(soundness.value), seed=seed)
+    rows: list[list[Cell]] = [
+        [str(r), percent(errors.clean), percent(errors.attacked.get(r)), percent(v)]
+        for r, v in errors.verified.items()
+    ]
+    print_table(("eps", "clean error", "PGD error", "unproved (IBP)"), rows, form)
+    if form is Format.TABLE:
+        typer.echo(f"{errors.images} images; bounds sound for: {errors.soundness}")
+    if out is not None:
+        _write(out, model, errors)
+
+
+def zoo(
+    form: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.TABLE,
+    add: Annotated[
+        Path | None, typer.Option("--add", help="A finished run to package.", show_default=False)
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--as", help="The name to package it under.", show_default=False)
+    ] = None,
+) -> None:
+    """List the networks that come with the package, with their measured errors; or package a run of yours."""
+    from surebound import zoo as nets
+    from surebound.experiment.publish import publish
+
+    if (add is None) != (name is None):
+        raise InputError(
+            "--add and --as belong together: the run directory, and the name to package it under"
+        )
+    if add is not None and name is not None:
+        typer.echo(f"wrote {publish(add, name)}")
+        return
+    rows: list[list[Cell]] = []
+    for entry in nets.entries():
+        verified: dict[str, float] = entry.results["verified_error"]
+        attacked: dict[str, float] = entry.results["pgd_error"]
+        for radius, value in verified.items():
+            clean, pgd = percent(entry.results["clean_error"]), percent(attacked.get(radius))
+            rows.append([entry.name, entry.data, entry.eps_train, radius, clean, pgd, percent(value)])
+    print_table(
+        ("network", "data", "eps_train", "eps", "clean error", "PGD error", "unproved (IBP)"), rows, form
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(evaluate)
+    app.command()(zoo)
+
+
+def percent(share: float | None) -> str | None:
+    """Two decimals, as the papers print them."""
+    return None if share is None else f"{share:.2%}"
+
+
+def _write(path: Path, model: str, errors: Errors) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"model": model, **errors.record()}, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--out {path} cannot be written: {error}") from error

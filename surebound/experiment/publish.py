@@ -1,0 +1,41 @@
+"""From a finished run to a packaged network: its weights, and its facts as JSON beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+from surebound import zoo
+from surebound.errors import InputError, RunError
+from surebound.experiment.rundir import RunDirectory
+
+
+def publish(run_path: Path, name: str, directory: Path | None = None) -> Path:
+    """Copy a finished run's final weights and results into the package (or `directory`) under `name`."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name):
+        raise InputError(f"a network's name has small letters, digits, dots and dashes, got {name!r}")
+    run, target = RunDirectory.open(run_path), directory or zoo.NETS_DIRECTORY
+    results, environment = run.read_json("results.json"), run.read_json("environment.json")
+    if not run.final.is_file() or not results:
+        raise RunError(f"the run {run_path} is not finished: it has no final weights or no results yet")
+    config = run.config
+    record = {
+        "architecture": environment["architecture"],
+        "data": config.data.name,
+        "preset": config.name,
+        "eps_train": str(config.plan.eps_train),
+        "seed": config.plan.seed,
+        "command": environment.get("command", ""),
+        "results": results,
+    }
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(run.final, target / f".{name}.partial")
+        os.replace(target / f".{name}.partial", target / f"{name}.safetensors")
+        (target / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write the network into {target}: {error}") from error
+    return target / f"{name}.safetensors"

@@ -1,0 +1,111 @@
+"""Two processes compute what one does: gradients, augmentation, evaluation, and stopping together."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+WORKER = """
+import sys
+from pathlib import Path
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from surebound.data import Augment
+from surebound.train.distributed import process_group
+from surebound.train.evaluate import Evaluation
+from surebound.train.examples import TensorExamples
+from surebound.train.loop import Loop, Surroundings, Task
+from surebound.train.methods import IBP
+from surebound.train.observe import Observer
+from surebound.train.plan import Plan
+
+out = Path(sys.argv[1])
+torch.set_num_threads(1)
+
+class Diary(Observer):
+    errors = None
+    def evaluated(self, step, errors):
+        Diary.errors = errors
+
+with process_group() as group:
+    torch.manual_seed(group.rank)  # weights differ until the leader's are given to all
+    net = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(40, 1, 4, 4, generator=generator, dtype=torch.float64)
+    y = (x.flatten(1)[:, :3]).argmax(1)
+    plan = Plan(steps=6, batch_size=8, eps_train="1/20", warmup=2, ramp=2, seed=5, clip_norm=1.0)
+    task = Task(net, TensorExamples(x, y), IBP(), plan, TensorExamples(x, y), Augment(pad=1, flip=True),
+                evaluation=Evaluation(radii=("1/20",), every=6, pgd_steps=2, pgd_images=20, batch_size=6))
+    Loop(task, Surroundings(group=group, observer=Diary())).run()
+    weights = dict(net.state_dict())
+    weights["clean"] = torch.tensor(Diary.errors.clean, dtype=torch.float64)
+    weights["verified"] = torch.tensor(list(Diary.errors.verified.values()), dtype=torch.float64)
+    save_file(weights, out / f"{group.size}-{group.rank}.safetensors")
+
+    # one process is asked to stop, in its third step: all stop after the same step
+    calls = iter(range(100))
+    stop = (lambda: next(calls) >= 2) if group.rank == group.size - 1 else (lambda: False)
+    outcome = Loop(task, Surroundings(group=group, stop=stop)).run()
+    (out / f"stopped-{group.size}-{group.rank}").write_text(str(outcome.step))
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same training by one process and by two."""
+    out = tmp_path_factory.mktemp("workers")
+    script = out / "worker.py"
+    script.write_text(WORKER, encoding="utf-8")
+    port = str(free_port())
+    environments = [
+        {
+            "RANK": str(r),
+            "WORLD_SIZE": "2",
+            "LOCAL_RANK": str(r),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+        }
+        for r in range(2)
+    ]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(script), str(out)],
+            env={**os.environ, **environment},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for environment in environments
+    ]
+    with pytest.MonkeyPatch.context() as patch:  # one process: this one
+        patch.setattr(sys, "argv", [str(script), str(out)])
+        runpy.run_path(str(script))
+    for process in processes:
+        _, errors = process.communicate(timeout=100)
+        assert process.returncode == 0, errors
+    return out
+
+
+def test_two_processes_train_what_one_does(results: Path) -> None:
+    one, left, right = (load_file(results / f"{n}.safetensors") for n in ("1-0", "2-0", "2-1"))
+    for name in one:
+        torch.testing.assert_close(left[name], one[name], rtol=1e-9, atol=1e-12)  # sums in another order
+        assert torch.equal(left[name], right[name])
+
+
+def test_all_processes_stop_after_the_same_step(results: Path) -> None:
+    assert [(results / f"stopped-{n}").read_text() for n in ("1-0", "2-0", "2-1")] == ["3", "3", "3"]
