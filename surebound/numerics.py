@@ -31,6 +31,9 @@ TRACE_TOLERANCE = 1e-4
 #: How far an LP or MIP solver may violate a constraint, or a binary be from 0 and 1: why its proofs are not float-sound.
 SOLVER_FEASIBILITY = 1e-7
 
+#: A solver's incumbent above this is worth stopping for: smaller ones often are its tolerance, not a violation.
+WITNESS_MARGIN = 1e-3
+
 _FRACTION = re.compile(r"\s*([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(?:/\s*([0-9.]+(?:[eE][+-]?[0-9]+)?))?\s*")
 
 
@@ -145,6 +148,15 @@ class AffineRounding:
         paid = torch.add(radius * self.on_radius, center.abs(), alpha=self.on_center)
         return paid + self.absolute
 
+    def guarded(self, radius: Tensor) -> Tensor:
+        """Infinite where some order of summation might overflow, or ours did: |A||x| + |b| <= 2 radius / on_center."""
+        if self.is_free or not radius.numel():
+            return radius
+        limit = 0.5 * self.on_center * float(torch.finfo(radius.dtype).max)
+        if bool(radius.detach().amax() <= limit):
+            return radius
+        return torch.where(radius <= limit, radius, torch.full_like(radius, math.inf))
+
     def bias_in(self, bias: Tensor | None) -> Tensor | float:
         """What to add after |A| r: the rounding of the bias and of underflow."""
         if self.is_free:
@@ -161,15 +173,27 @@ def pay(center: Tensor, radius: Tensor, soundness: Soundness, roundings: int = 1
     return torch.add(radius * (1 + k), center.abs(), alpha=k) + 8 * (roundings + 1) * tiny(radius.dtype)
 
 
-def outward(lower: Tensor, upper: Tensor, soundness: Soundness, ulps: float) -> tuple[Tensor, Tensor]:
-    """Move both ends outwards so that they cover an evaluation that is wrong by ``ulps``.
+def outward(
+    lower: Tensor,
+    upper: Tensor,
+    soundness: Soundness,
+    ulps: float,
+    absolute: float | Tensor = 0.0,
+    underflow: float = 2.0,
+) -> tuple[Tensor, Tensor]:
+    """Move both ends outwards so that they cover an evaluation that is wrong by ``ulps`` eps |value|
+    plus ``absolute`` eps plus ``underflow`` tiny, where eps = 2 u.
 
     Once for our own evaluation of the ends; in DEPLOYED a second time for the network's own.
     """
-    if soundness is Soundness.NONE or ulps == 0:
+    if soundness is Soundness.NONE or (ulps == 0 and isinstance(absolute, float) and absolute == 0):
         return lower, upper
+    info = torch.finfo(lower.dtype)
     times = 2 if soundness is Soundness.DEPLOYED else 1
-    return down(lower, times * ulps), up(upper, times * ulps)
+    # One more ulp and 2^-9 more for products of errors and for the roundings of these very lines.
+    rate = (times * ulps + 1) * info.eps
+    rest = absolute * (times * info.eps * (1 + 2.0**-9)) + (times * underflow + 2) * info.tiny
+    return lower - (lower.abs() * rate + rest), upper + (upper.abs() * rate + rest)
 
 
 def down(value: Tensor, ulps: float = 1) -> Tensor:

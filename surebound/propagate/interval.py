@@ -87,8 +87,11 @@ def _walk(
 
 
 def apply_rule(ctx: Context, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """One step: the operator itself where nothing varies, its interval rule where something does."""
-    if not node.varies:
+    """One step: the operator itself where nothing varies, its interval rule where something does.
+
+    A call that reads the input only for its shape (``zeros_like``) gives a plain tensor, and so do calls on that.
+    """
+    if not node.varies or not _has_interval((args, tuple(kwargs.values()))):
         if node.op == "aten.sym_size.int":
             return args[0].shape[args[1]]
         return node.target(*args, **kwargs)
@@ -107,6 +110,12 @@ def apply_rule(ctx: Context, node: Node, args: tuple[Any, ...], kwargs: dict[str
         raise BoundError(
             f"the rule does not cover this use of the operator: {error} ({describe(node)})"
         ) from error
+
+
+def _has_interval(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(_has_interval(item) for item in value)
+    return isinstance(value, Interval)
 
 
 def box_of(interval: Interval) -> tuple[Tensor, Tensor]:

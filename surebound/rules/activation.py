@@ -1,36 +1,63 @@
-"""Elementwise functions: the facts of each, and the interval rule that all of them share."""
+"""The interval rule that all elementwise functions share, and how they are registered."""
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
+import math
 from functools import partial
 from typing import Any
+
+import torch
 from torch import Tensor
 
+from surebound.errors import BoundError
 from surebound.interval import Interval
-from surebound.numerics import outward
+from surebound.numerics import Soundness, outward
 from surebound.rules.facts import Activation, Shape
 from surebound.rules.registry import Context, Rule, register
 
 
 def elementwise_interval(facts: Activation, ctx: Context, x: Interval, *args: Any, **kwargs: Any) -> Interval:
     """The exact hull: the ends of a monotone function; of one with a valley or a peak, that point too (eq. 7)."""
-    at_lower, at_upper = facts.fn(x.lower, *args, **kwargs), facts.fn(x.upper, *args, **kwargs)
-    if facts.increasing:
+    f = facts.bind(*args, **kwargs)
+    check_domain(x, f.domain)
+    at_lower, at_upper = f.fn(x.lower), f.fn(x.upper)
+    if f.increasing:
         lower, upper = at_lower, at_upper
     else:
         lower, upper = torch.minimum(at_lower, at_upper), torch.maximum(at_lower, at_upper)
-    for extremum, is_valley in ((facts.valley, True), (facts.peak, False)):
-        if extremum is not None:
-            position, value = extremum
-            inside = (x.lower <= position) & (position <= x.upper)
-            if is_valley:
-                lower = torch.where(inside, torch.full_like(lower, value), lower)
-            else:
-                upper = torch.where(inside, torch.full_like(upper, value), upper)
-    lower, upper = outward(lower, upper, ctx.soundness, facts.ulps)
+    # Positions are right to float64 and are compared rounded: an end within that distance of the extremum misses it
+    # by its square, which the outward move below covers.
+    if f.valley is not None:
+        bottom = torch.full_like(lower, f.valley[1])
+        lower = torch.where(_inside(x, f.valley[0]), torch.minimum(lower, bottom), lower)
+    if f.peak is not None:
+        top = torch.full_like(upper, f.peak[1])
+        upper = torch.where(_inside(x, f.peak[0]), torch.maximum(upper, top), upper)
+    return widened(ctx, f, lower, upper)
+
+
+def _inside(x: Interval, position: float) -> Tensor:
+    return (x.lower <= position) & (position <= x.upper)
+
+
+def widened(ctx: Context, f: Activation, lower: Tensor, upper: Tensor) -> Interval:
+    """The ends with the rounding of f paid, kept in its range."""
+    if ctx.soundness is Soundness.NONE or (f.ulps == 0 and f.absolute == 0):
+        return Interval(lower, upper)
+    lower, upper = outward(lower, upper, ctx.soundness, f.ulps, f.absolute, f.underflow)
+    if f.range != (-math.inf, math.inf):
+        lower, upper = lower.clamp(*f.range), upper.clamp(*f.range)  # NaN stays NaN
     return Interval(lower, upper)
+
+
+def check_domain(x: Interval, domain: tuple[float, float]) -> None:
+    """Refuse bounds that reach where the function is not defined. NaN passes: it poisons the result."""
+    low, high = domain
+    if (low > -math.inf and bool((x.lower < low).any())) or (high < math.inf and bool((x.upper > high).any())):
+        raise BoundError(
+            f"the argument is only known to lie in [{float(x.lower.min()):.6g}, {float(x.upper.max()):.6g}], which "
+            f"leaves the function's domain [{low:g}, {high:g}]: no bound exists; clamp the argument into the domain"
+        )
 
 
 def register_activation(op: str, facts: Activation, note: str = "") -> None:
@@ -46,11 +73,17 @@ def register_activation(op: str, facts: Activation, note: str = "") -> None:
     )
 
 
-def _relu_pieces(*_: Any) -> tuple[tuple[float, float, float], ...]:
-    return ((-float("inf"), 0.0, 0.0), (0.0, 1.0, 0.0))
+def _relu_pieces() -> tuple[tuple[float, float, float], ...]:
+    return ((-math.inf, 0.0, 0.0), (0.0, 1.0, 0.0))
 
 
 register_activation(
     "aten.relu.default",
-    Activation(torch.relu, shape=Shape.CONVEX, pieces=_relu_pieces, derivative=lambda x: (x > 0).to(x.dtype)),
+    Activation(
+        torch.relu,
+        shape=Shape.CONVEX,
+        pieces=_relu_pieces,
+        derivative=lambda x: (x > 0).to(x.dtype),
+        range=(0.0, math.inf),
+    ),
 )

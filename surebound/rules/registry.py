@@ -5,6 +5,7 @@ Adding a layer: open the file of its family, register one Rule, add one case to 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,6 @@ from torch import Tensor
 
 from surebound.errors import SureboundError, UnsupportedOperatorError
 from surebound.graph.program import Graph, Node
-from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules.facts import Activation
 
@@ -68,6 +68,12 @@ class Rule:
     mip: Callable[..., Any] | None = None
     batch_norm: BatchNorm | None = None
     note: str = ""
+    also: tuple[Affine, ...] = ()  # the affine facts for other positions of the one varying argument
+
+    def affine_at(self, position: int) -> Affine | None:
+        """The affine facts when only the argument at ``position`` varies."""
+        known = (self.affine, *self.also)
+        return next((facts for facts in known if facts is not None and facts.position == position), None)
 
 
 _rules: dict[str, Rule] = {}
@@ -81,6 +87,17 @@ def register(rule: Rule) -> Rule:
         )
     _rules[rule.op] = rule
     return rule
+
+
+def attach(op: str, **columns: Any) -> None:
+    """Fill further columns of a row that a family's file has registered; a column that is taken is a mistake."""
+    rule = _rules.get(op)
+    if rule is None:
+        raise SureboundError(f"{op} has no row to attach {', '.join(columns)} to; register its interval rule first")
+    taken = [name for name in columns if getattr(rule, name) is not None]
+    if taken:
+        raise SureboundError(f"the row of {op} has {', '.join(taken)} already")
+    _rules[op] = dataclasses.replace(rule, **columns)
 
 
 def find(op: str) -> Rule | None:
