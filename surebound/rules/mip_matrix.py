@@ -7,12 +7,13 @@ on the unit vectors. All in float64, so that A holds the stored weights exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from surebound.errors import BoundError
@@ -62,14 +63,11 @@ def _probed(apply: Apply, in_shape: tuple[int, ...], zero: Tensor) -> sp.csr_arr
     return sp.csr_array(sp.vstack(blocks, format="csr").T)
 
 
-def convolution_matrix(
-    weight: Tensor,
-    in_shape: tuple[int, ...],
-    out_shape: tuple[int, ...],
-    windows: Callable[[Tensor], Tensor],
-    groups: int,
-) -> sp.csr_array:
-    """A 2-d convolution: ``windows`` gives the (C * k, L) inputs of each of L positions, 0 for padding."""
+def conv2d_matrix(
+    in_shape: tuple[int, ...], out_shape: tuple[int, ...], weight: Tensor, bias: Tensor | None = None,
+    stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
+) -> sp.csr_array:  # fmt: skip
+    """A 2-d convolution (C, H, W) -> (O, H', W'), from the inputs that each of its L positions sees."""
     channels_out, per_group = weight.shape[0], math.prod(weight.shape[1:])
     positions = math.prod(out_shape[1:])
     if channels_out * positions * per_group > MOST_ENTRIES:
@@ -78,7 +76,8 @@ def convolution_matrix(
         )
     size = math.prod(in_shape)
     numbers = torch.arange(1, size + 1, dtype=torch.float64).reshape(1, *in_shape)
-    seen = windows(numbers)[0].numpy().astype(np.intp) - 1  # (C * k, L)
+    windows = F.unfold(numbers, weight.shape[2:], dilation, padding, stride)
+    seen = windows[0].numpy().astype(np.intp) - 1  # (C * k, L), -1 for padding
     kernels = weight.reshape(groups, channels_out // groups, per_group).double().numpy()
     inputs = seen.reshape(groups, per_group, positions)
     # (groups, out per group, positions, per group)
@@ -87,6 +86,10 @@ def convolution_matrix(
     rows = np.broadcast_to(np.arange(channels_out * positions).reshape(*data.shape[:3], 1), data.shape)
     used = (columns >= 0) & (data != 0)
     return sp.csr_array((data[used], (rows[used], columns[used])), shape=(channels_out * positions, size))
+
+
+#: Operators whose matrix is known without running them on unit vectors: (in, out, *other arguments) -> A.
+MATRICES: Mapping[str, Callable[..., sp.csr_array]] = {"aten.conv2d.default": conv2d_matrix}
 
 
 def in_double(value: Any) -> Any:

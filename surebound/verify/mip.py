@@ -25,7 +25,7 @@ from surebound.numerics import Soundness
 from surebound.propagate.interval import propagate
 from surebound.rules import Rule, describe, find
 from surebound.rules.mip_expression import Encoder, Expression, Vector, combine
-from surebound.rules.mip_matrix import affine_matrix, in_double
+from surebound.rules.mip_matrix import MATRICES, affine_matrix, in_double
 from surebound.rules.mip_maximum import encode_maximum
 from surebound.rules.mip_pieces import encode_pieces
 from surebound.verify.solvers.problem import Problem
@@ -170,6 +170,9 @@ class NetworkEncoder:
         rest = tuple(resolve(v, {**env, source: None}) for i, v in enumerate(node.args) if i != position)
         kwargs = resolve_kwargs(node.kwargs, env)
         moves = rule.affine is not None and rule.affine.terms(*rest, **kwargs) == 0
+        if node.op in MATRICES:
+            constant = apply(torch.zeros(1, *shape[1:], dtype=torch.float64)).reshape(-1).numpy()
+            return MATRICES[node.op](shape[1:], self._shape(node)[1:], *rest, **kwargs), constant
         return affine_matrix(apply, shape[1:], moves)
 
     def _environment(self, batch: int) -> dict[str, Any]:

@@ -139,6 +139,11 @@ class Store:
             ).fetchall()
         return dict(rows)
 
+    def version(self) -> int:
+        """A number that changes when another process has written to the file."""
+        with translated(self.path):
+            return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
     def radii(self) -> list[Fraction]:
         """The radii that have results, in ascending order."""
         with translated(self.path):

@@ -9,24 +9,21 @@ import contextlib
 import importlib
 import os
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from surebound.verify.orphan import die_with_parent
 from surebound.verify.solvers.outcome import Outcome, SolverStatus
 from surebound.verify.solvers.problem import Limits, Problem
 from surebound.verify.solvers.wire import LENGTH_BYTES, decode_request, encode_outcome, frame
 
-_PARENT_CHECK_SECONDS = 1.0
 Solve = Callable[[Problem, Limits], Outcome]
 
 
 def main(backend: str) -> None:
     """Answer requests until the input ends; ``backend`` is a module with ``solve(problem, limits)``."""
-    parent = os.getppid()
-    threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
+    die_with_parent()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a solver that prints must not write into the answers
     solve: Solve = importlib.import_module(backend).solve
@@ -63,12 +60,6 @@ def _memory_limit(allowance: int | None) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, old)
-
-
-def _die_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_PARENT_CHECK_SECONDS)
-    os._exit(1)
 
 
 def _read(stream: BinaryIO) -> bytes | None:

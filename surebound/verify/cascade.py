@@ -1,0 +1,88 @@
+"""The cascade as data: which stages, in which order, with which settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping
+
+from surebound.errors import ConfigError
+from surebound.verify.stages import (
+    Clean,
+    IntervalBounds,
+    LinearRelaxation,
+    MixedInteger,
+    MultiTargetedAttack,
+    PgdAttack,
+    Stage,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cascade:
+    """Stages that are tried one after the other until one decides; what remains counts as attackable.
+
+    >>> cascade("paper").names
+    ('clean', 'interval', 'pgd', 'mip', 'lp')
+    """
+
+    name: str
+    stages: tuple[Stage, ...]
+
+    def __post_init__(self) -> None:
+        if not self.stages:
+            raise ConfigError(f"the cascade {self.name!r} has no stages; give at least one")
+        repeated = [name for name in self.names if self.names.count(name) > 1]
+        if repeated:
+            raise ConfigError(
+                f"the cascade {self.name!r} has the stage {repeated[0]!r} twice; name each once"
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the stages, in order."""
+        return tuple(stage.name for stage in self.stages)
+
+    @property
+    def key(self) -> str:
+        """A line that tells this cascade with its settings from any other."""
+        return " -> ".join(repr(stage) for stage in self.stages)
+
+    @property
+    def segments(self) -> tuple[tuple[Stage, ...], ...]:
+        """Runs of stages that want equally many examples at once: the units that work is cut into."""
+        return tuple(tuple(run) for _, run in itertools.groupby(self.stages, key=lambda stage: stage.chunk))
+
+    def check(self) -> None:
+        """Raise if a stage cannot run here, before hours are spent on the ones before it."""
+        for stage in self.stages:
+            stage.check()
+
+
+def _default() -> tuple[Stage, ...]:
+    return (Clean(), IntervalBounds(), PgdAttack(), MultiTargetedAttack(), MixedInteger(), LinearRelaxation())
+
+
+def _paper() -> tuple[Stage, ...]:
+    """Gowal et al. 2018, section 4: MIP with a time limit of ten minutes, then LP, then attackable."""
+    return (Clean(), IntervalBounds(), PgdAttack(), MixedInteger(), LinearRelaxation())
+
+
+def _fast() -> tuple[Stage, ...]:
+    return (Clean(), IntervalBounds(), PgdAttack(steps=40, restarts=2))
+
+
+CASCADES: Mapping[str, Callable[[], tuple[Stage, ...]]] = {
+    "default": _default,
+    "paper": _paper,
+    "fast": _fast,
+}
+
+
+def cascade(given: str | Cascade) -> Cascade:
+    """A cascade by its name, or the one given."""
+    if isinstance(given, Cascade):
+        return given
+    if given not in CASCADES:
+        raise ConfigError(f"cascade {given!r} is not known; choose one of: {', '.join(CASCADES)}")
+    return Cascade(given, CASCADES[given]())

@@ -1,0 +1,55 @@
+"""What `verify` returns: records, and the questions people ask of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+from surebound.numerics import exact_fraction
+from surebound.verdict import Status
+from surebound.verify.export import render, write_witnesses
+from surebound.verify.record import Record
+from surebound.verify.summary import Summary, summarise
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Results:
+    """Records of one network, in the order of radius and index; ``path`` is their store, if there is one."""
+
+    records: tuple[Record, ...]
+    path: Path | None = None
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    @property
+    def radii(self) -> tuple[Fraction, ...]:
+        """The radii that there are records of."""
+        return tuple(sorted({record.eps for record in self.records}))
+
+    def at(self, eps: str | int | float | Fraction) -> Results:
+        """The records of one radius."""
+        radius = exact_fraction(eps)
+        return Results(tuple(record for record in self.records if record.eps == radius), self.path)
+
+    def with_status(self, *statuses: Status | str) -> Results:
+        """The records with one of some statuses."""
+        wanted = {status if isinstance(status, Status) else Status(status) for status in statuses}
+        return Results(tuple(r for r in self.records if r.verdict.status in wanted), self.path)
+
+    def summary(self, eps: str | int | float | Fraction | None = None) -> Summary:
+        """Error rates and counts at one radius; it need not be given if there is only one."""
+        return summarise(self.records if eps is None else self.at(eps).records)
+
+    def export(self, format: str = "csv") -> bytes:
+        """All records as csv, json or parquet."""
+        return render(self.records, format)
+
+    def write_witnesses(self, directory: str | Path) -> int:
+        """Each counterexample as INDEX.npy; returns how many."""
+        return write_witnesses(self.records, directory)

@@ -1,0 +1,212 @@
+"""``verify``: decide examples by a cascade, resume where an earlier run stopped, use the cores there are."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from surebound.attack.network import evaluating
+from surebound.errors import InputError, StoreError
+from surebound.numerics import exact_fraction
+from surebound.region import LinfBall
+from surebound.spec import check_labels
+from surebound.verify.cascade import Cascade
+from surebound.verify.cascade import cascade as find_cascade
+from surebound.verify.decide import Example, Setting, example_of
+from surebound.verify.identity import Identity, code_version, example_hash, weights_hash
+from surebound.verify.pool import Executor, Inline, ProcessPool
+from surebound.verify.record import Record
+from surebound.verify.results import Results
+from surebound.verify.schedule import Schedule
+from surebound.verify.store import Store
+from surebound.verify.work import Work
+
+STORE_NAME = "results.db"
+Radius = str | int | float | Fraction
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """One step forward: the records just settled, and how many of a radius's examples are settled in all."""
+
+    eps: Fraction
+    records: tuple[Record, ...]
+    done: int
+    total: int
+
+
+def verify(
+    model: nn.Module,
+    images: Tensor,  # (N, C, H, W) float32
+    labels: Tensor,  # (N,) integers
+    eps: Radius | Sequence[Radius],
+    cascade: str | Cascade = "default",
+    *,
+    indices: Sequence[int] | None = None,
+    clip: tuple[float, float] | None = (0.0, 1.0),
+    timeout: float = float("inf"),
+    jobs: int = 1,
+    out: str | Path | None = None,
+    mix: bool = False,
+    seed: int = 0,
+    progress: Callable[[Progress], None] | None = None,
+) -> Results:
+    """Decide for each image whether the label stays the prediction within ``eps`` (largest absolute difference).
+
+    requirement: outputs (N, K); bounds for every operator (``surebound ops``); LP and MIP piecewise linear
+    return:      Results: one record per example and radius, errors and counts by ``summary``
+    property:    ROBUST is a proof (``float_sound`` says of what), FALSIFIED has a witness that was re-run
+    reference:   Gowal et al. 2018, section 4
+
+    ``indices`` chooses examples; ``timeout`` is seconds per example; ``jobs`` above 1 starts that many processes.
+    With ``out`` every decision is written to ``out``/results.db at once, and a second call goes on where the
+    first one stopped, whatever stopped it.
+
+    >>> net = nn.Linear(2, 2, bias=False).requires_grad_(False)
+    >>> _ = net.weight.copy_(torch.eye(2))
+    >>> images, labels = torch.tensor([[0.6, 0.4], [0.9, 0.1]]), torch.tensor([0, 0])
+    >>> [record.verdict.status.value for record in verify(net, images, labels, "1/5", "fast")]
+    ['falsified', 'robust']
+    """
+    radii = _radii(eps)
+    chosen = _checked(model, images, labels, indices, radii, clip, timeout, jobs)
+    steps = find_cascade(cascade)
+    steps.check()
+    work = Work(model, steps, Setting(clip, seed, timeout))
+    run = _Run(work, images, labels.long(), chosen, progress)
+    if out is None:
+        return run.without_store(radii, jobs)
+    identity = Identity(weights_hash(model.state_dict()), _spec_line(model, images, clip), code_version())
+    with Store.open(Path(out) / STORE_NAME, identity, mix=mix) as store:
+        return run.with_store(store, radii, jobs)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Run:
+    work: Work
+    images: Tensor
+    labels: Tensor
+    chosen: Sequence[int]
+    progress: Callable[[Progress], None] | None
+
+    def without_store(self, radii: Sequence[Fraction], jobs: int) -> Results:
+        found: list[Record] = []
+        with _executor(self.work, jobs) as executor:
+            for radius in radii:
+                for records in self._settle(executor, radius, set(), lambda index: False):
+                    found.extend(records)
+        return Results(tuple(sorted(found, key=lambda record: (record.eps, record.index))))
+
+    def with_store(self, store: Store, radii: Sequence[Fraction], jobs: int) -> Results:
+        key = f"{self.work.cascade.key}; timeout {self.work.setting.timeout}"
+        settled = {radius: self._done(store, radius, key) for radius in radii}
+        if any(len(settled[radius]) < len(self.chosen) for radius in radii):
+            with _executor(self.work, jobs) as executor:
+                for radius in radii:
+                    # Asked again before each example: another process may be at work on the same store.
+                    others = _Cached(store, radius, key)
+                    for records in self._settle(executor, radius, settled[radius], others.has):
+                        store.add(records, key)
+        wanted, asked = set(self.chosen), set(radii)
+        return Results(
+            tuple(record for record in store.records() if record.index in wanted and record.eps in asked),
+            store.path,
+        )
+
+    def _done(self, store: Store, radius: Fraction, key: str) -> set[int]:
+        done = store.done(radius, key)
+        for index in self.chosen:
+            if index in done and done[index] != self._digest(index):
+                raise StoreError(
+                    f"{store.path} holds a result for another example {index}: the data or their order changed. "
+                    "Verify into another directory."
+                )
+        return {index for index in self.chosen if index in done}
+
+    def _settle(
+        self, executor: Executor, radius: Fraction, done: set[int], elsewhere: Callable[[int], bool]
+    ) -> Iterator[list[Record]]:
+        count = len(done)
+        self._report(radius, [], count)
+        for records in Schedule(self.work.cascade, executor, elsewhere).run(self._examples(radius, done)):
+            count += len(records)
+            yield records
+            self._report(radius, records, count)
+
+    def _examples(self, radius: Fraction, done: set[int]) -> Iterable[Example]:
+        for index in self.chosen:
+            if index not in done:
+                image, label = self.images[index], int(self.labels[index])
+                yield example_of(index, image, label, radius, self._digest(index))
+
+    def _digest(self, index: int) -> str:
+        return example_hash(self.images[index], int(self.labels[index]))
+
+    def _report(self, radius: Fraction, records: list[Record], done: int) -> None:
+        if self.progress is not None:
+            self.progress(Progress(radius, tuple(records), done, len(self.chosen)))
+
+
+def _executor(work: Work, jobs: int) -> Executor:
+    return Inline(work) if jobs == 1 else ProcessPool(work, jobs)
+
+
+def _radii(eps: Radius | Sequence[Radius]) -> list[Fraction]:
+    given = [eps] if isinstance(eps, (str, int, float, Fraction)) else list(eps)
+    radii = sorted({exact_fraction(each) for each in given})
+    if not radii:
+        raise InputError("no eps was given; give a radius like '8/255', or several")
+    return radii
+
+
+def _checked(
+    model: nn.Module, images: Tensor, labels: Tensor, indices: Sequence[int] | None, radii: Sequence[Fraction],
+    clip: tuple[float, float] | None, timeout: float, jobs: int,
+) -> list[int]:  # fmt: skip
+    """Refuse what cannot be meant, before any time is spent; the indices to work on."""
+    if jobs < 1:
+        raise InputError(f"jobs={jobs}; give 1 or more processes")
+    if not timeout > 0:
+        raise InputError(f"timeout={timeout}; give seconds per example, more than 0")
+    if images.dtype != torch.float32:
+        raise InputError(f"images are {images.dtype}; verification is about float32 networks: images.float()")
+    LinfBall(images, max(radii), clip)  # its checks
+    LinfBall(images[:0], min(radii), clip)
+    chosen = list(range(len(images))) if indices is None else [int(index) for index in indices]
+    wrong = [index for index in chosen if not 0 <= index < len(images)]
+    if wrong:
+        raise InputError(f"index {wrong[0]}: there are {len(images)} images, 0 to {len(images) - 1}")
+    with evaluating(model), torch.no_grad():
+        outputs = model(images[:1]) if len(images) else torch.zeros(1, 1)
+    if outputs.dim() != 2:
+        raise InputError(f"the network returns {tuple(outputs.shape)} for one image; it must return (1, K)")
+    check_labels(labels, len(images), outputs.shape[1])
+    return list(dict.fromkeys(chosen))
+
+
+def _spec_line(model: nn.Module, images: Tensor, clip: tuple[float, float] | None) -> str:
+    """The question in one line: property, input range, and the architecture that the weights alone do not tell."""
+    architecture = hashlib.sha256(repr(model).encode()).hexdigest()[:12]
+    shape = "x".join(str(size) for size in images.shape[1:])
+    return f"label stays the largest output; inputs {shape} in {clip}; architecture {architecture}"
+
+
+class _Cached:
+    """Is an index settled by another process? Asks the store again at most when its file has changed."""
+
+    def __init__(self, store: Store, radius: Fraction, key: str) -> None:
+        self._store, self._radius, self._key = store, radius, key
+        self._version = -1
+        self._found: set[int] = set()
+
+    def has(self, index: int) -> bool:
+        version = self._store.version()
+        if version != self._version:
+            self._version, self._found = version, set(self._store.done(self._radius, self._key))
+        return index in self._found

@@ -1,0 +1,91 @@
+"""Cuts a run into units, hands them out, tries failures again, and reports every example that is settled."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+
+from surebound.verify.cascade import Cascade
+from surebound.verify.decide import Example
+from surebound.verify.pool import Executor
+from surebound.verify.record import Record
+from surebound.verify.work import Answer, Unit
+
+_MOST_ATTEMPTS = 2
+
+
+class Schedule:
+    """The examples of one radius on their way through a cascade. ``run`` yields records as they come.
+
+    ``elsewhere`` tells whether somebody else has settled an index in the meantime; it is then left out.
+    """
+
+    def __init__(
+        self, cascade: Cascade, executor: Executor, elsewhere: Callable[[int], bool] = lambda index: False
+    ) -> None:
+        self._cascade = cascade
+        self._elsewhere = elsewhere
+        self._executor = executor
+        self._ready: list[tuple[int, int, Unit]] = []  # heap: cheap segments first
+        self._waiting: list[list[Example]] = [[] for _ in cascade.segments]
+        self._under_way: list[int] = [0] * len(cascade.segments)
+        self._numbers = itertools.count()
+
+    def run(self, examples: Iterable[Example]) -> Iterator[list[Record]]:
+        """Groups of records, as soon as they are settled."""
+        for example in examples:
+            self._wait(0, example)
+        self._flush()
+        while self._ready or any(self._under_way):
+            while self._ready and self._executor.free > 0:
+                unit = heapq.heappop(self._ready)[2].without(self._elsewhere)
+                if unit.examples:
+                    self._under_way[unit.segment] += 1
+                    self._executor.submit(unit)
+            if not any(self._under_way):
+                self._flush()
+                continue
+            unit, answer = self._executor.next()
+            self._under_way[unit.segment] -= 1
+            records = self._failure(unit, answer) if answer.failure else self._success(unit, answer)
+            self._flush()
+            if records:
+                yield records
+
+    def _success(self, unit: Unit, answer: Answer) -> list[Record]:
+        records = list(answer.records)
+        following = unit.segment + 1
+        for example in answer.open:
+            if following < len(self._cascade.segments):
+                self._wait(following, example)
+            else:
+                records.append(example.left_open())
+        return records
+
+    def _failure(self, unit: Unit, answer: Answer) -> list[Record]:
+        """Once more, one by one; a second failure is an ERROR of that example alone."""
+        if unit.attempt + 1 < _MOST_ATTEMPTS:
+            for part in unit.parts():
+                self._push(part)
+            return []
+        stage = answer.stage or "/".join(stage.name for stage in self._cascade.segments[unit.segment])
+        return [example.failed(stage, answer.failure) for example in unit.examples]
+
+    def _wait(self, segment: int, example: Example) -> None:
+        waiting = self._waiting[segment]
+        waiting.append(example)
+        if len(waiting) >= self._cascade.segments[segment][0].chunk:
+            self._push(Unit(segment, tuple(waiting)))
+            waiting.clear()
+
+    def _flush(self) -> None:
+        """Send partial groups on when nothing can join them any more."""
+        for segment, waiting in enumerate(self._waiting):
+            busy = any(self._under_way[:segment]) or (self._ready and self._ready[0][0] < segment)
+            if waiting and not busy:
+                self._push(Unit(segment, tuple(waiting)))
+                waiting.clear()
+
+    def _push(self, unit: Unit) -> None:
+        heapq.heappush(self._ready, (unit.segment, next(self._numbers), unit))

@@ -1,0 +1,46 @@
+"""Stages that look for counterexamples: what they find is one, what they do not find is nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from surebound.attack import Attack, attack_region
+from surebound.attack.methods import PGD, MultiTargeted
+from surebound.verify.query import Finding, Query
+from surebound.verify.stages.base import Stage
+from surebound.verify.workspace import Workspace
+
+
+def _search(method: Attack, query: Query, workspace: Workspace) -> list[Finding]:
+    result = attack_region(workspace.model, query.region, query.labels, method, seed=query.seed)
+    pairs = zip(result.adversarial, result.success.tolist(), strict=True)
+    return [Finding(witness=x.detach() if broken else None) for x, broken in pairs]
+
+
+@dataclasses.dataclass(frozen=True)
+class PgdAttack(Stage):
+    """Projected gradient ascent on the largest margin; the paper's setting is 200 steps, 10 restarts."""
+
+    name: ClassVar[str] = "pgd"
+    chunk: ClassVar[int] = 64
+    is_attack: ClassVar[bool] = True
+    steps: int = 200
+    restarts: int = 10
+
+    def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
+        return _search(PGD(steps=self.steps, restarts=self.restarts), query, workspace)
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiTargetedAttack(Stage):
+    """Gradient ascent towards each class in turn, starting from corners too."""
+
+    name: ClassVar[str] = "multi-targeted"
+    chunk: ClassVar[int] = 64
+    is_attack: ClassVar[bool] = True
+    steps: int = 100
+    restarts: int = 2
+
+    def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
+        return _search(MultiTargeted(steps=self.steps, restarts=self.restarts), query, workspace)

@@ -1,0 +1,149 @@
+"""The complete search by a MIP solver (Tjeng et al. 2019) and the linear program of Ehlers (2017).
+
+requirement: a piecewise linear network; anything else is left open, with the reason in the finding
+return:      bounds per class, or a candidate witness
+property:    MIP complete (given time), LP not; both rest on the solver's tolerance: never float-sound
+reference:   Gowal et al. 2018, section 4: MIP with a time limit, then the LP relaxation, then "attackable"
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+import time
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from surebound.errors import BoundError, UnsupportedOperatorError
+from surebound.numerics import SOLVER_FEASIBILITY, WITNESS_MARGIN, Soundness
+from surebound.verify.mip import Encoding, interval_bounds_of
+from surebound.verify.query import Finding, Query
+from surebound.verify.solvers import Limits, Outcome, Problem, SolverStatus, find
+from surebound.verify.stages.base import Stage
+from surebound.verify.workspace import Workspace
+
+
+@dataclasses.dataclass(frozen=True)
+class _Programs(Stage):
+    """What MIP and LP share: one encoding per example, one problem per class that is still open."""
+
+    chunk: ClassVar[int] = 1
+    seconds: float = 600.0
+    solver: str = "highs"
+    memory_bytes: int | None = 4 << 30
+
+    def check(self) -> None:
+        find(self.solver)
+
+    def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
+        return [self._one(query.take(torch.tensor([i])), workspace) for i in range(len(query))]
+
+    def _one(self, query: Query, workspace: Workspace) -> Finding:
+        clock = _Clock(min(self.seconds, query.seconds))
+        try:
+            encoder = workspace.encoder(query.region.x)
+            start = query.region.interval(Soundness.DEPLOYED)
+            with torch.no_grad():
+                bounds = interval_bounds_of(encoder.program, start, Soundness.DEPLOYED)
+            encoding = encoder.encode(bounds)
+        except (UnsupportedOperatorError, BoundError) as error:
+            return Finding(detail=str(error).splitlines()[0])
+        return self._search(query, workspace, encoding, clock)
+
+    @abc.abstractmethod
+    def _search(self, query: Query, workspace: Workspace, encoding: Encoding, clock: _Clock) -> Finding:
+        """Decide one example."""
+
+    def _solve(
+        self, workspace: Workspace, problem: Problem, clock: _Clock, above: float | None = None
+    ) -> Outcome:
+        limits = Limits(
+            SOLVER_FEASIBILITY, clock.left, self.memory_bytes, prove_below=0.0, falsify_above=above
+        )
+        return workspace.solver(self.solver).solve(problem, limits)
+
+
+@dataclasses.dataclass(frozen=True)
+class MixedInteger(_Programs):
+    """The MIP of Tjeng et al.: one problem per open class, the most suspicious first."""
+
+    name: ClassVar[str] = "mip"
+
+    def _search(self, query: Query, workspace: Workspace, encoding: Encoding, clock: _Clock) -> Finding:
+        margins, details = query.margins[0].clone(), list[str]()
+        for k in _suspicious_first(query):
+            if clock.left <= 0:
+                return Finding(margins, timed_out=True, detail="; ".join(details))
+            problem = encoding.problem(_row(query, k), 0.0)
+            outcome = self._solve(workspace, problem, clock, above=WITNESS_MARGIN)
+            witness = _witness(query, workspace, encoding, outcome)
+            if witness is None and outcome.status is SolverStatus.ABOVE:
+                # The incumbent did not survive its re-run (tolerance): search on to the optimum.
+                outcome = self._solve(workspace, problem, clock)
+                witness = _witness(query, workspace, encoding, outcome)
+            if witness is not None:
+                return Finding(margins, witness=witness)
+            margins[k] = min(float(margins[k]), outcome.bound)
+            if not margins[k] <= 0:
+                details.append(f"class {k}: {outcome.status.value} {outcome.detail}".strip())
+                if outcome.status is SolverStatus.TIME_LIMIT:
+                    return Finding(margins, timed_out=True, detail="; ".join(details))
+        return Finding(margins, detail="; ".join(details))
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearRelaxation(_Programs):
+    """The LP of Ehlers: every ReLU replaced by its triangle."""
+
+    name: ClassVar[str] = "lp"
+
+    def _search(self, query: Query, workspace: Workspace, encoding: Encoding, clock: _Clock) -> Finding:
+        margins, timed_out = query.margins[0].clone(), False
+        for k in _suspicious_first(query):
+            outcome = self._solve(workspace, encoding.problem(_row(query, k), 0.0).relaxed(), clock)
+            witness = _witness(query, workspace, encoding, outcome)
+            if witness is not None:
+                return Finding(margins, witness=witness)
+            margins[k] = min(float(margins[k]), outcome.bound)
+            if not margins[k] <= 0:  # one open class leaves the example open
+                timed_out = outcome.status is SolverStatus.TIME_LIMIT
+                detail = f"class {k}: {outcome.status.value} {outcome.detail}".strip()
+                return Finding(margins, timed_out=timed_out, detail=detail)
+        return Finding(margins)
+
+
+class _Clock:
+    """Counts down one example's time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self._end - time.monotonic()) if math.isfinite(self._end) else math.inf
+
+
+def _suspicious_first(query: Query) -> list[int]:
+    """Open classes of a query of one example, the largest bound first."""
+    margins = query.margins[0].nan_to_num(math.inf)
+    rows = query.open_rows[0].nonzero().squeeze(1).tolist()
+    return sorted(rows, key=lambda k: -float(margins[k]))
+
+
+def _row(query: Query, k: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    row = np.zeros(query.margins.shape[1])
+    row[k] += 1.0
+    row[int(query.labels[0])] -= 1.0
+    return row
+
+
+def _witness(query: Query, workspace: Workspace, encoding: Encoding, outcome: Outcome) -> Tensor | None:
+    """The solver's point, if the network really fails there."""
+    if outcome.point is None or not np.isfinite(outcome.point).all() or not outcome.objective > 0:
+        return None
+    candidate = encoding.input_of(outcome.point, query.region.x[0])
+    return workspace.confirmed(query.region, query.labels, candidate)

@@ -1,0 +1,77 @@
+"""Error rates of a set of records, and where they and the time came from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable
+from fractions import Fraction
+
+from surebound.errors import InputError
+from surebound.verdict import Status
+from surebound.verify.record import Record
+from surebound.verify.stages import MultiTargetedAttack, PgdAttack
+
+_ATTACKS = frozenset({PgdAttack.name, MultiTargetedAttack.name})
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """Shares of all examples at one radius. Whatever is not proved counts as attackable.
+
+    ``interval`` is where the true robust error lies: from what attacks broke to what nobody proved.
+    ``falsified_error`` is the tighter lower end: every witness counts, whichever stage found it.
+    """
+
+    eps: Fraction
+    total: int
+    clean_error: float
+    pgd_error: float  # wrong without perturbation, or broken by a gradient attack
+    falsified_error: float  # every witness
+    verified_error: float  # everything but ROBUST
+    float_sound_error: float  # everything but ROBUST with a proof that holds in float32
+    statuses: tuple[tuple[str, int], ...]
+    stages: tuple[tuple[str, str, int], ...]  # (stage, status, how many it settled so)
+    stage_seconds: tuple[tuple[str, float], ...]
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """[PGD error, verified error]."""
+        return self.pgd_error, self.verified_error
+
+    @property
+    def seconds(self) -> float:
+        """Time over all examples and stages."""
+        return sum(spent for _, spent in self.stage_seconds)
+
+
+def summarise(records: Iterable[Record]) -> Summary:
+    """The summary of records of one radius."""
+    rows = list(records)
+    radii = {record.eps for record in rows}
+    if len(radii) != 1:
+        listed = ", ".join(str(eps) for eps in sorted(radii)) or "no records"
+        raise InputError(f"a summary is about one radius; given: {listed}. Choose one of them.")
+    total = len(rows)
+    falsified = [record for record in rows if record.verdict.status is Status.FALSIFIED]
+    clean = sum(record.verdict.stage == "clean" for record in falsified)
+    attacked = sum(record.verdict.stage in _ATTACKS for record in falsified)
+    robust = [record for record in rows if record.verdict.status is Status.ROBUST]
+    sound = sum(record.verdict.float_sound for record in robust)
+    settled = Counter((record.verdict.stage, record.verdict.status.value) for record in rows)
+    seconds: Counter[str] = Counter()
+    for record in rows:
+        for stage, spent in record.stage_seconds:
+            seconds[stage] += spent  # type: ignore[assignment]
+    return Summary(
+        eps=radii.pop(),
+        total=total,
+        clean_error=clean / total,
+        pgd_error=(clean + attacked) / total,
+        falsified_error=len(falsified) / total,
+        verified_error=(total - len(robust)) / total,
+        float_sound_error=(total - sound) / total,
+        statuses=tuple(sorted(Counter(record.verdict.status.value for record in rows).items())),
+        stages=tuple((stage, status, count) for (stage, status), count in settled.items()),
+        stage_seconds=tuple(seconds.items()),
+    )

@@ -1,0 +1,66 @@
+"""The unit of work: some examples through some stages. Picklable, and it knows nothing of who runs it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from torch import nn
+
+from surebound.verify.cascade import Cascade
+from surebound.verify.decide import Example, Setting, StageFailure, decide
+from surebound.verify.record import Record
+from surebound.verify.workspace import Workspace
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Unit:
+    """Examples of one radius for one segment of the cascade; ``attempt`` counts earlier failures."""
+
+    segment: int
+    examples: tuple[Example, ...]
+    attempt: int = 0
+
+    def without(self, settled: Callable[[int], bool]) -> Unit:
+        """The unit without examples that need no answer any more."""
+        left = tuple(example for example in self.examples if not settled(example.index))
+        return dataclasses.replace(self, examples=left)
+
+    def parts(self) -> list[Unit]:
+        """The same examples one by one, for another try."""
+        return [Unit(self.segment, (example,), self.attempt + 1) for example in self.examples]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Answer:
+    """What became of a unit: records of the decided, the others with what is known; or why it failed."""
+
+    records: tuple[Record, ...] = ()
+    open: tuple[Example, ...] = ()
+    failure: str = ""
+    stage: str = ""  # the one that failed, if that is known
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Work:
+    """Everything that units have in common. A process makes one Workspace and answers unit after unit."""
+
+    model: nn.Module
+    cascade: Cascade
+    setting: Setting
+
+    def workspace(self) -> Workspace:
+        """What to pass to ``answer``; close it at the end."""
+        return Workspace(self.model)
+
+    def answer(self, unit: Unit, workspace: Workspace) -> Answer:
+        """Run one unit. Whatever a stage raises becomes a failure, never a verdict."""
+        try:
+            stages = self.cascade.segments[unit.segment]
+            records, undecided = decide(stages, unit.examples, self.setting, workspace)
+        except StageFailure as failure:
+            error = failure.__cause__
+            text = str(error).strip().splitlines()
+            reason = f"{type(error).__name__}: {text[0] if text else ''}"
+            return Answer(failure=reason, stage=failure.stage)
+        return Answer(tuple(records), tuple(undecided))
