@@ -14,16 +14,18 @@ from torch import Tensor
 from surebound.errors import InputError
 
 
-def translate(x: Tensor, rows: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor:
-    """The window of `size` (h, w) of each image of x (B, C, H, W) whose corner is (rows[b], columns[b])."""
+def cut(x: Tensor, rows: Tensor, columns: Tensor, mirrored: Tensor, size: tuple[int, int]) -> Tensor:
+    """A window of `size` (h, w) from each image of x (B, C, H, W): (B, C, h, w).
+
+    Its corner is (rows[b], columns[b]); it is mirrored left to right where `mirrored` (B,) is True. One gather:
+    on a processor ten times as fast as indexing, and everything else is the size of one channel.
+    """
+    b, c, _, width = x.shape
     h, w = size
-    windows = x.unfold(2, h, 1).unfold(3, w, 1)  # (B, C, H-h+1, W-w+1, h, w), a view
-    return windows[torch.arange(x.shape[0], device=x.device), :, rows, columns]  # (B, C, h, w)
-
-
-def flip(x: Tensor, which: Tensor) -> Tensor:
-    """Mirror the images of x (B, C, H, W) left to right where `which` (B,) is True."""
-    return torch.where(which[:, None, None, None], x.flip(3), x)
+    down, right = torch.arange(h, device=x.device), torch.arange(w, device=x.device)
+    right = torch.where(mirrored[:, None], right.flip(0), right)  # (B, w)
+    places = (rows[:, None] + down)[:, :, None] * width + (columns[:, None] + right)[:, None, :]  # (B, h, w)
+    return x.flatten(2).gather(2, places.view(b, 1, h * w).expand(b, c, h * w)).view(b, c, h, w)
 
 
 def centre_crop(x: Tensor, size: int) -> Tensor:
@@ -80,10 +82,13 @@ class Augment:
             drawn = torch.randint(high, (b * world_size,), generator=generator, device=generator.device)
             return drawn[block].to(x.device)
 
-        if self.pad or (h, w) != (height, width):
-            padded = F.pad(x, (self.pad,) * 4) if self.pad else x
-            x = translate(padded, draw(padded.shape[2] - h + 1), draw(padded.shape[3] - w + 1), (h, w))
-        return flip(x, draw(2).bool()) if self.flip else x
+        padded = F.pad(x, (self.pad,) * 4) if self.pad else x
+        still = torch.zeros(b, dtype=torch.int64, device=x.device)
+        moves = padded.shape[2:] != (h, w)
+        rows = draw(padded.shape[2] - h + 1) if moves else still
+        columns = draw(padded.shape[3] - w + 1) if moves else still
+        mirrored = draw(2) if self.flip else still
+        return cut(padded, rows, columns, mirrored.bool(), (h, w)) if moves or self.flip else padded
 
     def still(self, x: Tensor) -> Tensor:
         """The deterministic counterpart: the central window, not mirrored; to evaluate on training images."""

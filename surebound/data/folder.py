@@ -32,8 +32,8 @@ def load_folder(path: str | os.PathLike[str], size: tuple[int, int] | None = Non
     if unknown := sorted(set(_subfolders(test_root)) - set(classes)):
         raise DataError(f"{test_root} has classes that {train_root} has not: {', '.join(unknown)}")
     files = [_list_images(folder, classes) for folder in (train_root, test_root)]
-    grey = all([_is_grey(file) for split in files for file, _ in split])  # a list: every file is looked at
-    decoded = {file: _decode(file, grey, size) for split in files for file, _ in split}
+    grey = {_is_grey(file) for split in files for file, _ in split}
+    decoded = {file: _decode(file, grey == {True}, size) for split in files for file, _ in split}
     _check_one_size(decoded)
     train, test = (_stack(split, decoded) for split in files)
     digest = combined(split_digest(train), split_digest(test))

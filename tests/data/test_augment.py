@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from surebound.data import Augment, centre_crop, stream
-from surebound.data.augment import flip, translate
+from surebound.data.augment import cut
 from surebound.errors import InputError
 
 
@@ -16,20 +16,14 @@ def numbered(b: int = 5, c: int = 2, h: int = 6, w: int = 7) -> Tensor:
     return torch.arange(1, b * c * h * w + 1).reshape(b, c, h, w)
 
 
-def test_translate_cuts_the_window_it_is_told_to() -> None:
+def test_a_window_is_cut_and_mirrored_as_told() -> None:
     x, rows, columns = numbered(), torch.tensor([0, 1, 2, 2, 0]), torch.tensor([3, 0, 1, 3, 2])
-    given = translate(x, rows, columns, (4, 4))
+    mirrored = torch.tensor([True, False, True, False, False])
+    given = cut(x, rows, columns, mirrored, (4, 3))
     for b in range(5):
         i, j = int(rows[b]), int(columns[b])
-        assert torch.equal(given[b], x[b, :, i : i + 4, j : j + 4])
-
-
-def test_flip_mirrors_left_and_right_only_where_asked() -> None:
-    x = numbered()
-    which = torch.tensor([True, False, True, False, False])
-    given = flip(x, which)
-    for b in range(5):
-        assert torch.equal(given[b], x[b][:, :, torch.arange(6, -1, -1)] if which[b] else x[b])
+        window = x[b, :, i : i + 4, j : j + 3]
+        assert torch.equal(given[b], window[:, :, [2, 1, 0]] if mirrored[b] else window)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
@@ -95,6 +89,20 @@ def test_processes_augment_their_blocks_as_one_process_would(world_size: int) ->
         for rank in range(world_size)
     ]
     assert torch.equal(torch.cat(blocks), alone)
+
+
+def test_mirroring_alone_moves_nothing() -> None:
+    x = numbered(20)
+    given = Augment(flip=True)(x, stream(0))
+    mirrored = torch.tensor([torch.equal(a, b.flip(2)) for a, b in zip(given, x, strict=True)])
+    assert 0 < int(mirrored.sum()) < 20
+    assert torch.equal(given[~mirrored], x[~mirrored])
+
+
+def test_a_crop_of_all_that_was_padded_keeps_the_border() -> None:
+    given = Augment(pad=1, crop=8)(numbered(2, 1, 6, 6), stream(0))
+    assert torch.equal(given[:, :, 1:7, 1:7], numbered(2, 1, 6, 6))
+    assert int(given[:, :, 0].abs().sum()) == 0
 
 
 def test_nothing_to_do_is_nothing_done() -> None:
