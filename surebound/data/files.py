@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,8 +115,3 @@ def _damaged(path: Path, error: Exception) -> CorruptDataError:
 def refuse(path: Path, problem: str, accepted: str) -> CorruptDataError:
     """The error for a file that is readable but holds something else."""
     return CorruptDataError(f"{path} {problem}; expected {accepted}. Replace it with the published file")
-
-
-def by_name(found: Found) -> Mapping[str, Path]:
-    """The found files by their own names."""
-    return {path.name: path for path in found.paths}
