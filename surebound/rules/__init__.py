@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from surebound.rules import activation, arithmetic, convolution, linear, normalization, shape  # noqa: F401  (they register)
+from surebound.rules import (  # noqa: F401  (they register)
+    activation,
+    arithmetic,
+    convolution,
+    linear,
+    normalization,
+    relax_table,
+    shape,
+)
 from surebound.rules.registry import (
     Affine,
     BatchNorm,

@@ -1,0 +1,163 @@
+"""Bounds of the values inside a network, for the relaxations: by intervals, or by backward passes of their own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from surebound.graph import Node, Program
+from surebound.graph.program import resolve, resolve_kwargs
+from surebound.interval import Interval
+from surebound.numerics import Soundness, exact_kernels
+from surebound.propagate.backward import Relaxed, intersect
+from surebound.propagate.interval import apply_rule
+from surebound.propagate.steps import Constants, affine_in_one, step_of, varying_sources
+from surebound.rules import Context, check_supported, find
+from surebound.rules.relax_lines import Slopes
+
+#: Bytes that the coefficient arrays of one backward pass may take.
+MEMORY = 1 << 29
+
+#: Arrays of the size of the largest value that live at the same time in a pass without gradients.
+_LIVE = 6
+
+
+def relax(
+    program: Program,
+    box: Interval,
+    mode: Soundness,
+    *,
+    own: bool,
+    slopes: Slopes = "adaptive",
+    memory: int = MEMORY,
+) -> Relaxed:
+    """Bounds of every value over the box (B, ...) and the relaxations that they give.
+
+    own: tighten the bounds that enter a relaxation by backward passes (full CROWN), only where the relaxation is
+    loose, in blocks that keep to ``memory`` bytes; otherwise interval bounds (CROWN-IBP). Never looser than
+    interval bounds.
+    """
+    check_supported(program.graph)
+    program.check_input(box.lower)
+    if mode is Soundness.NONE:
+        return _Build(program, box, mode, own, slopes, memory).run()
+    with exact_kernels():
+        return _Build(program, box, mode, own, slopes, memory).run()
+
+
+@dataclass
+class _Build:
+    """One forward walk that leaves bounds and steps behind."""
+
+    program: Program
+    box: Interval
+    mode: Soundness
+    own: bool
+    slopes: Slopes
+    memory: int
+    #: Values whose entries each depend on inputs of their own: intervals lose nothing on them.
+    separate: set[str] = field(default_factory=set)
+    #: Values whose interval bounds are exact but for rounding: a backward pass gains nothing.
+    exact: set[str] = field(default_factory=set)
+
+    def run(self) -> Relaxed:
+        graph = self.program.graph
+        self.separate.add(graph.input)
+        constants = Constants(self.program)
+        relaxed = Relaxed(self.program, self.mode, constants, {graph.input: self.box}, {}, self.slopes)
+        env: dict[str, Any] = {**constants.of(self.box.shape[0]), graph.input: self.box}
+        for node in graph.nodes:
+            if not node.varies:
+                continue
+            self._bound(relaxed, env, node)
+            step = self._step(relaxed, node)
+            if (
+                step is not None
+                and self.own
+                and self._tighten(relaxed, env, node, relaxed.steps[node.name].loose)
+            ):
+                self._bound(relaxed, env, node)
+                self._step(relaxed, node)
+            self._note(node)
+        return relaxed
+
+    def _bound(self, relaxed: Relaxed, env: dict[str, Any], node: Node) -> None:
+        out = apply_rule(Context(self.mode), node, resolve(node.args, env), resolve_kwargs(node.kwargs, env))
+        env[node.name] = out
+        if isinstance(out, Interval):
+            relaxed.bounds[node.name] = out
+
+    def _step(self, relaxed: Relaxed, node: Node) -> Node | None:
+        if node.name not in relaxed.bounds:  # several results: each is cut off where it is taken out
+            return None
+        relaxed.steps[node.name] = step_of(
+            self.program, relaxed.constants, node, relaxed.bounds, self.mode, self.slopes
+        )
+        return node
+
+    def _tighten(self, relaxed: Relaxed, env: dict[str, Any], node: Node, loose: Tensor | bool) -> bool:
+        """Tighten the operands of a loose step; did anything change?"""
+        if loose is False or (isinstance(loose, Tensor) and not bool(loose.any())):
+            return False
+        changed = False
+        for source in dict.fromkeys(varying_sources(self.program, node)):
+            box = relaxed.bounds.get(source)
+            if box is None or source in self.exact or source in self.separate:
+                continue
+            fits = isinstance(loose, Tensor) and loose.shape == box.shape
+            where = loose if fits and isinstance(loose, Tensor) else box.upper > box.lower
+            relaxed.bounds[source] = env[source] = intersect(box, self._backward(relaxed, source, where))
+            self.exact.add(source)  # once is enough, whoever else reads it
+            changed = True
+        return changed
+
+    def _backward(self, relaxed: Relaxed, source: str, where: Tensor) -> Interval:
+        """Bounds of the entries ``where`` (B, *value) by backward passes, in blocks of examples and entries."""
+        batch = where.shape[0]
+        entries = max(math.prod(box.shape[1:]) for box in relaxed.bounds.values())
+        item = relaxed.bounds[source].lower.element_size()
+        room = max(2, self.memory // (_LIVE * item * max(1, entries)))  # rows (S times B) at a time
+        together = batch if self.program.graph.input_shape[0] is not None else max(1, min(batch, room // 2))
+        parts = []
+        for first in range(0, batch, together):
+            index = slice(first, first + together)
+            part = relaxed if together >= batch else relaxed.select(index)
+            parts.append(_entries(part, source, where[index], max(1, room // (2 * together))))
+        return Interval(torch.cat([p.lower for p in parts]), torch.cat([p.upper for p in parts]))
+
+    def _note(self, node: Node) -> None:
+        """Keep ``separate`` and ``exact`` up to date."""
+        rule, sources = find(node.op), varying_sources(self.program, node)
+        if rule is None or len(sources) != 1:
+            return
+        affine = affine_in_one(self.program, node)
+        moves = rule.family in ("shape", "arithmetic") or rule.batch_norm is not None
+        if rule.activation is not None or (affine is not None and moves):
+            for known in (self.separate, self.exact):
+                if sources[0] in known:
+                    known.add(node.name)
+        elif affine is not None and sources[0] in self.separate:
+            self.exact.add(node.name)
+
+
+def _entries(relaxed: Relaxed, source: str, where: Tensor, block: int) -> Interval:
+    """Bounds of the marked entries, ``block`` of them per example at a time; infinite elsewhere."""
+    flat = where.flatten(1)
+    count = int(flat.sum(1).max()) if flat.numel() else 0
+    order = flat.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :count]  # (B, count)
+    like = relaxed.bounds[source].lower
+    lower = torch.full_like(like, -math.inf).flatten(1)
+    upper = torch.full_like(like, math.inf).flatten(1)
+    for first in range(0, count, block):
+        index = order[:, first : first + block]  # (B, R)
+        rows = like.new_zeros(index.shape[1], *flat.shape).scatter_(2, index.t().unsqueeze(2), 1.0)
+        rows = torch.cat([rows, -rows]).reshape(-1, *like.shape)  # (2R, B, *value)
+        offset = like.new_zeros(rows.shape[:2], dtype=torch.float64)
+        best = relaxed.upper(relaxed.pull(source, rows, offset)).t()  # (B, 2R)
+        upper = upper.scatter(1, index, best[:, : index.shape[1]])
+        lower = lower.scatter(1, index, -best[:, index.shape[1] :])
+    return Interval(lower.reshape(like.shape), upper.reshape(like.shape))

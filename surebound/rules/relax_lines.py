@@ -1,0 +1,183 @@
+"""Linear relaxations: what a backward pass needs to know of an operator that is not affine in one argument.
+
+A relaxation ``pull``s coefficients a (S, B, *out) of the operator's output y back to its varying operands: for all
+operand values within their bounds, sum(a y) <= sum_k sum(coefficients_k x_k) + offset. In the sound modes this holds
+of the numbers as computed: roundings of the coefficients are paid in the intercepts, once per region, because they
+cost at most |a| |slope| u max|x| whatever the specification (docs/soundness.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from surebound.interval import Interval
+from surebound.numerics import Soundness, dot, dot_rounding, gamma, round_down, round_up, tiny
+from surebound.rules.registry import Context
+
+Slope = Tensor | float  # of the output's shape (B, *out), or one number
+Index = Tensor | slice
+
+#: Lower slopes of unstable ReLUs: the side of the larger area (CROWN), 0, 1, or the upper line's (Wong & Kolter 2018).
+Slopes = Literal["adaptive", "zero", "one", "upper"]
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """Coefficients of the operands, in the order of the call's arguments, and what is left over."""
+
+    coefficients: tuple[Tensor, ...]  # each (S, B, *operand)
+    offset: Tensor  # (S, B), float64
+
+
+class Relaxation(Protocol):
+    """See the module's docstring."""
+
+    @property
+    def loose(self) -> Tensor | bool:
+        """Where (B, *out) tighter bounds of the operands would make the relaxation tighter; True: everywhere."""
+
+    def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
+        """``slope`` (B, *out) or (S, B, *out) replaces the lower slope where that is free."""
+
+    def select(self, index: Index) -> Relaxation:
+        """The relaxation of some examples of the batch."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """lower_k x_k + lower_intercept <= y <= upper_k x_k + upper_intercept, elementwise with broadcasting."""
+
+    shapes: tuple[torch.Size, ...]  # of the operands, (B, *operand)
+    lower: tuple[Slope, ...]
+    upper: tuple[Slope, ...]
+    lower_intercept: Tensor  # (B, *out)
+    upper_intercept: Tensor  # (B, *out)
+    absolute: Tensor  # (B,), float64: underflow
+    free: Tensor | None = None  # (B, *out) bool: where any lower slope within free_range is as good a line
+    free_range: tuple[float, float] = (0.0, 1.0)
+
+    @property
+    def exact(self) -> bool:
+        """The same slopes on both sides: nothing is lost but rounding."""
+        return all(lo is up for lo, up in zip(self.lower, self.upper, strict=True))
+
+    @property
+    def loose(self) -> Tensor | bool:
+        if self.free is not None:
+            return self.free
+        return not self.exact
+
+    def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
+        positive = a.clamp(min=0)
+        negative = a - positive
+        offset = dot(positive, self.upper_intercept) + dot(negative, self.lower_intercept) + self.absolute
+        if self.exact:
+            return Pulled(self._spread([_times(a, s) for s in self.upper]), offset)
+        lower = self.lower
+        if slope is not None and self.free is not None:
+            lower = (torch.where(self.free, slope.clamp(*self.free_range), self.lower[0]), *self.lower[1:])
+        back = [
+            _times(negative, lo) + _times(positive, up)  # one of the two is 0: no rounding in the sum
+            for lo, up in zip(lower, self.upper, strict=True)
+        ]
+        return Pulled(self._spread(back), offset)
+
+    def with_lower(self, slopes: Slopes) -> Lines:
+        """Another lower slope where it is free."""
+        if self.free is None or slopes == "adaptive" or not isinstance(self.lower[0], Tensor):
+            return self
+        value = self.upper[0] if slopes == "upper" else float(slopes == "one")
+        return dataclasses.replace(self, lower=(torch.where(self.free, value, self.lower[0]),))
+
+    def _spread(self, back: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Sum over the axes along which an operand was broadcast."""
+        return tuple(
+            reduce_to(b, torch.Size((b.shape[1], *shape[1:])))
+            for b, shape in zip(back, self.shapes, strict=True)
+        )
+
+    def select(self, index: Index) -> Lines:
+        def pick(value: Slope) -> Slope:
+            return value[index] if isinstance(value, Tensor) else value
+
+        lower = tuple(pick(v) for v in self.lower)
+        return dataclasses.replace(
+            self,
+            lower=lower,
+            upper=lower if self.exact else tuple(pick(v) for v in self.upper),
+            lower_intercept=self.lower_intercept[index],
+            upper_intercept=self.upper_intercept[index],
+            absolute=self.absolute[index],
+            free=None if self.free is None else self.free[index],
+        )
+
+
+def lines(
+    ctx: Context,
+    operands: Sequence[Interval],
+    lower: Sequence[Slope],
+    lower_intercept: Tensor,
+    upper: Sequence[Slope],
+    upper_intercept: Tensor,
+    free: Tensor | None = None,
+    free_range: tuple[float, float] = (0.0, 1.0),
+) -> Lines:
+    """Lines that hold of the operator itself (intercepts in float64 in the sound modes), with our rounding paid.
+
+    The same slope objects on both sides mean that the operator is affine.
+    """
+    dtype, out = operands[0].dtype, lower_intercept.shape
+    absolute = torch.zeros(out[0], dtype=torch.float64, device=lower_intercept.device)
+    if ctx.soundness is not Soundness.NONE:
+        for k, x in enumerate(operands):
+            lower_intercept = lower_intercept - _paid(lower[k], x, out, free, free_range)
+            upper_intercept = upper_intercept + _paid(upper[k], x, out, None, free_range)
+            largest = x.magnitude.double().flatten(1).amax(1) if x.shape.numel() else absolute
+            absolute = absolute + 16.0 * math.prod(out[1:]) * tiny(dtype) * (1 + largest)
+        # The dot product with the coefficients, and our own arithmetic on the intercepts.
+        outward = 2 * dot_rounding(out, dtype) + 2.0**-48
+        lower_intercept = round_down(lower_intercept - outward * lower_intercept.abs(), dtype)
+        upper_intercept = round_up(upper_intercept + outward * upper_intercept.abs(), dtype)
+    shapes = tuple(x.shape for x in operands)
+    return Lines(
+        shapes, tuple(lower), tuple(upper), lower_intercept, upper_intercept, absolute, free, free_range
+    )
+
+
+def _paid(
+    slope: Slope, x: Interval, out: torch.Size, free: Tensor | None, free_range: tuple[float, float]
+) -> Tensor:
+    """What rounding of a * slope, summed over the entries that one x was broadcast to, may cost: (B, *out)."""
+    wide = x.magnitude.double().expand(out)
+    size = (
+        slope.double().abs().expand(out) if isinstance(slope, Tensor) else torch.full_like(wide, abs(slope))
+    )
+    repeats = math.prod(out) // max(1, x.shape.numel())
+    if repeats <= 1:  # a slope of 0 or +-1 is used without rounding
+        size = torch.where(size == 1, torch.zeros_like(size), size)
+    if free is not None:
+        size = torch.where(free, torch.full_like(size, max(abs(end) for end in free_range)), size)
+    return torch.where(size == 0, size, gamma(repeats + 2, x.dtype) * (1 + 2.0**-20) * size * wide)
+
+
+def _times(a: Tensor, slope: Slope) -> Tensor:
+    if isinstance(slope, Tensor):
+        return a * slope
+    return a if slope == 1.0 else a * slope
+
+
+def reduce_to(a: Tensor, in_shape: torch.Size) -> Tensor:
+    """Sum a (S, B, *out) over the axes along which the operator broadcast an argument of shape (B, *in)."""
+    target = torch.Size((a.shape[0], *in_shape))
+    extra = a.dim() - len(target)
+    if extra:
+        a = a.sum(dim=tuple(range(1, 1 + extra)))
+    axes = tuple(i for i, (have, want) in enumerate(zip(a.shape, target, strict=True)) if have != want)
+    return a.sum(dim=axes, keepdim=True) if axes else a
