@@ -52,8 +52,10 @@ class Rows:
         self._best = self.x.clone()
         self._value = ledger.value.new_full((len(example),), -math.inf)
         self._ended = torch.zeros_like(example, dtype=torch.bool)
-        self._steps = torch.zeros_like(example)
-        self._queries = torch.zeros_like(example)
+        self._ended_count = 0
+        # Every live row has made the same number of steps and queries; a row that ends writes them down.
+        self._steps, self._queries = 0, 0
+        self._spent = torch.zeros_like(example).unsqueeze(1).repeat(1, 2)  # (R, 2)
 
     def __len__(self) -> int:
         return len(self.example)
@@ -61,7 +63,7 @@ class Rows:
     @property
     def live(self) -> int:
         """Rows that are still needed."""
-        return len(self) - int(self._ended.sum())
+        return len(self) - self._ended_count
 
     @property
     def half_width(self) -> Tensor:
@@ -104,7 +106,7 @@ class Rows:
     def probe(self, points: Tensor, loss: Loss) -> Tensor:
         """Losses at P points per row, in the box or not: (P, R, ...) -> (P, R). Nothing is remembered."""
         logits = self._problem.network.logits(points.flatten(0, 1), self._problem.chunk)
-        self._queries += len(points) * ~self._ended
+        self._queries += len(points)
         return torch.stack([loss(self._objective.values(z)) for z in logits.view(len(points), len(self), -1)])
 
     @property
@@ -119,46 +121,56 @@ class Rows:
     def move(self, x: Tensor) -> None:
         """One step: the next iterate is the closest point of the box."""
         self.place(x)
-        self._steps += ~self._ended
+        self._steps += 1
 
     def drop_ended(self) -> None:
         """Hand ended rows to the ledger, once there are enough of them to be worth the copying."""
-        ended = len(self) - self.live
-        if ended and ended >= DROP_SHARE * len(self):
+        if self._ended_count and self._ended_count >= DROP_SHARE * len(self):
             self._enter(self._ended)
             self._keep((~self._ended).nonzero().squeeze(1))
 
     def finish(self) -> None:
         """Hand every row to the ledger."""
-        self._enter(torch.ones_like(self._ended))
+        self._end(torch.ones_like(self._ended))
+        self._enter(self._ended)
 
     def _observe(self, values: Tensor) -> None:
         """Remember x where it is worse than anything before; end the rows that are decided."""
         value = worst(values)
-        fell = broken(value) & ~self._ended
-        value = value.nan_to_num(math.inf, math.inf, -math.inf)
-        better = (value > self._value) & ~self._ended
-        self._queries += ~self._ended
-        self._value = torch.where(better, value, self._value)
-        self._best = torch.where(better.view(-1, *[1] * (self.x.dim() - 1)), self.x, self._best)
+        self._queries += 1
+        # A NaN is not <= and so is kept; its row is broken and ends here.
+        keep = value <= self._value
+        if self._ended_count:
+            keep |= self._ended
+        self._value = torch.where(keep, self._value, value)
+        self._best = torch.where(keep.view(-1, *[1] * (self.x.dim() - 1)), self._best, self.x)
+        fell = broken(value)
         if bool(fell.any()):
+            fell &= ~self._ended
             self._ledger.broke(self.example[fell], self.trial[fell])
             # Later trials of a broken example are not needed; earlier ones are, or chunking would show.
-            self._ended |= fell | (self.trial > self._ledger.winner[self.example])
+            self._end(fell | (self.trial > self._ledger.winner[self.example]))
+
+    def _end(self, which: Tensor) -> None:
+        """Rows (R,) that need no further step: what they have spent is final."""
+        which = which & ~self._ended
+        self._spent[which] = torch.tensor([self._steps, self._queries], device=which.device)
+        self._ended |= which
+        self._ended_count = int(self._ended.sum())
 
     def _enter(self, which: Tensor) -> None:
+        steps, queries = self._spent[which].unbind(1)
         self._ledger.enter(
-            self.example[which], self.trial[which], self._best[which], self._value[which],
-            self._steps[which], self._queries[which],
-        )  # fmt: skip
+            self.example[which], self.trial[which], self._best[which], self._value[which], steps, queries
+        )
 
     def _keep(self, index: Tensor) -> None:
         self.state = {name: value[index] for name, value in self.state.items()}
         self._objective = self._objective[index]
         self.x, self.lower, self.upper = self.x[index], self.lower[index], self.upper[index]
         self.example, self.trial = self.example[index], self.trial[index]
-        self._best, self._value, self._ended = self._best[index], self._value[index], self._ended[index]
-        self._steps, self._queries = self._steps[index], self._queries[index]
+        self._best, self._value, self._spent = self._best[index], self._value[index], self._spent[index]
+        self._ended, self._ended_count = self._ended[index], 0
 
     @property
     def _numel(self) -> int:

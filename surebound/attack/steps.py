@@ -49,8 +49,8 @@ class StepRule(abc.ABC):
         """Set up the memory of every row."""
 
     @abc.abstractmethod
-    def advance(self, rows: Rows, gradient: Tensor, t: int, scale: float) -> Tensor:
-        """What to add to the iterates (R, ...), with the step size multiplied by ``scale``."""
+    def advance(self, rows: Rows, origin: Tensor, gradient: Tensor, t: int, scale: float) -> Tensor:
+        """Where step ``t`` leads from ``origin`` (R, ...), with the step size multiplied by ``scale``."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,17 @@ class Adam(StepRule):
         rows.state["mean"] = torch.zeros_like(rows.x)
         rows.state["square"] = torch.zeros_like(rows.x)
 
-    def advance(self, rows: Rows, gradient: Tensor, t: int, scale: float) -> Tensor:
+    def advance(self, rows: Rows, origin: Tensor, gradient: Tensor, t: int, scale: float) -> Tensor:
         mean, square = rows.state["mean"], rows.state["square"]
         mean.lerp_(gradient, 1 - self.beta1)
         square.mul_(self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)
         # Bias corrections as in the paper's algorithm 1, folded into the two scalars.
         root = math.sqrt(1 - self.beta2 ** (t + 1))
         rate = self.lr * scale * root / (1 - self.beta1 ** (t + 1))
-        move = mean / square.sqrt().add_(self.damping * root)
-        return move.mul_(rate).mul_(rows.half_width) if self.relative else move.mul_(rate)
+        size = square.sqrt().add_(self.damping * root)
+        if self.relative:
+            return origin.addcmul(mean / size, rows.half_width, value=rate)
+        return origin.addcdiv(mean, size, value=rate)
 
 
 @dataclass(frozen=True)
@@ -96,9 +98,11 @@ class Sign(StepRule):
     def begin(self, rows: Rows) -> None:
         """Nothing to remember."""
 
-    def advance(self, rows: Rows, gradient: Tensor, t: int, scale: float) -> Tensor:
-        move = gradient.sign().mul_(self.lr * scale)
-        return move.mul_(rows.half_width) if self.relative else move
+    def advance(self, rows: Rows, origin: Tensor, gradient: Tensor, t: int, scale: float) -> Tensor:
+        rate = self.lr * scale
+        if self.relative:
+            return origin.addcmul(gradient.sign(), rows.half_width, value=rate)
+        return origin.add(gradient.sign(), alpha=rate)
 
 
 def _check_rate(name: str, lr: float) -> None:

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from surebound.errors import SureboundError
 
-COMMANDS = ("quickstart", "train", "evaluate", "bounds", "attack", "data", "ops")
+COMMANDS = ("quickstart", "train", "evaluate", "bounds", "attack", "verify", "results", "data", "ops")
 """The modules of surebound.cli that bring commands, in the order of the help page."""
 
 EXIT_ERROR = 2

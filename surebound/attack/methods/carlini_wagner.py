@@ -47,7 +47,7 @@ class CarliniWagner(Attack):
     def step(self, rows: Rows, t: int) -> Tensor:
         slope = rows.half_width * (1 - torch.tanh(rows.state["w"]) ** 2)  # dx/dw
         gradient = rows.gradient(LOSSES["margin"]) * slope
-        rows.state["w"] += self.rule.advance(rows, gradient, t, self.decay(t, self.steps))
+        rows.state["w"] = self.rule.advance(rows, rows.state["w"], gradient, t, self.decay(t, self.steps))
         return _point(rows)
 
 

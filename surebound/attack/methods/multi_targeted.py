@@ -53,7 +53,7 @@ class MultiTargeted(Attack):
     def step(self, rows: Rows, t: int) -> Tensor:
         target = rows.state["target"]  # (R, 1)
         gradient = rows.gradient(lambda values: values.gather(1, target).squeeze(1))
-        return rows.x + self.rule.advance(rows, gradient, t, self.decay(t, self.steps))
+        return self.rule.advance(rows, rows.x, gradient, t, self.decay(t, self.steps))
 
     def _aims(self, choices: int) -> int:
         return choices if self.targets is None else min(choices, self.targets)

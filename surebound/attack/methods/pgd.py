@@ -47,4 +47,4 @@ class PGD(Attack):
 
     def step(self, rows: Rows, t: int) -> Tensor:
         gradient = rows.gradient(LOSSES[self.loss])
-        return rows.x + self.rule.advance(rows, gradient, t, self.decay(t, self.steps))
+        return self.rule.advance(rows, rows.x, gradient, t, self.decay(t, self.steps))

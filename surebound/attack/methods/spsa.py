@@ -55,7 +55,7 @@ class SPSA(Attack):
     def step(self, rows: Rows, t: int) -> Tensor:
         rows.look()
         gradient = self._estimate(rows, t).nan_to_num_(0.0, 0.0, 0.0)
-        return rows.x + self.rule.advance(rows, gradient, t, self.decay(t, self.steps))
+        return self.rule.advance(rows, rows.x, gradient, t, self.decay(t, self.steps))
 
     def _estimate(self, rows: Rows, t: int) -> Tensor:
         """Mean of (f(x + delta v) - f(x - delta v)) / (2 delta) v over random signs v: (R, ...)."""

@@ -1,0 +1,250 @@
+"""`surebound attack`: look for inputs that break a network, and count what is left standing."""
+
+from __future__ import annotations
+
+import enum
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from surebound.cli.output import Cell, Format, print_table
+from surebound.errors import GraphError, InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from surebound.attack import Attack, AttackProgress, AttackResult
+    from surebound.attack.base import Progress
+    from surebound.region import LinfBall
+
+EXIT_CONTRADICTION = 1
+BOUND_BATCH = 100
+PLAIN_SECONDS = 30.0
+
+
+class Name(enum.StrEnum):
+    """The names of surebound.attack.methods.BY_NAME, which this module must not import at the top."""
+
+    PGD = "pgd"
+    MULTI_TARGETED = "multi-targeted"
+    FGSM = "fgsm"
+    SPSA = "spsa"
+    CARLINI_WAGNER = "carlini-wagner"
+
+
+class Start(enum.StrEnum):
+    """The names of surebound.attack.starts.STARTS."""
+
+    UNIFORM = "uniform"
+    CORNER = "corner"
+    MIXED = "mixed"
+    CENTER = "center"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("attack")(attack)
+
+
+def attack(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A run directory, a packaged network's name, or an import path PACKAGE.MODULE:FACTORY.",
+            show_default=False,
+        ),
+    ],
+    eps: Annotated[
+        str,
+        typer.Option(
+            "--eps",
+            help="Radius of the l-infinity ball in pixel space, kept exact: 8/255, 0.3.",
+            show_default=False,
+        ),
+    ],
+    name: Annotated[Name, typer.Option("--attack", help="Which attack.")] = Name.PGD,
+    steps: Annotated[
+        int | None, typer.Option("--steps", help="Steps per trial (default: the attack's own; PGD 200).")
+    ] = None,
+    restarts: Annotated[
+        int | None, typer.Option("--restarts", help="Restarts (default: the attack's own; PGD 10).")
+    ] = None,
+    start: Annotated[Start | None, typer.Option("--start", help="Where trials start.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option("--weights", help="A safetensors file to load into the network.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", help="A dataset's name or a file of arrays (default: the target's own)."),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="Where datasets are kept.", envvar="SUREBOUND_DATA")
+    ] = None,
+    first: Annotated[
+        int | None, typer.Option("--first", min=1, help="The first N test images (default: all).")
+    ] = None,
+    attack_proved: Annotated[
+        bool,
+        typer.Option("--attack-proved", help="Attack what a bound proves as well: a check on the bounds."),
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of starts and samples.")] = 0,
+    memory: Annotated[int, typer.Option("--memory", min=1, help="MiB for the examples in flight.")] = 256,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", help="Write the worst inputs to this .safetensors file; --data can read it."),
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.TABLE,
+) -> None:
+    """Attack a network inside l-infinity balls around test images.
+
+    Whatever is found lies in the ball exactly and was run through the network again. Images that interval
+    bounds prove robust cannot fall and are skipped, unless --attack-proved asks for the check.
+
+    Examples:
+
+      surebound attack runs/mnist-small --eps 0.3 --steps 200 --restarts 10
+
+      surebound attack mypkg.nets:build --weights w.safetensors --data digits --eps 8/255 --attack spsa
+    """
+    import torch
+
+    from surebound.attack import attack as search
+    from surebound.experiment.target import load_target
+    from surebound.numerics import exact_fraction
+    from surebound.region import LinfBall
+
+    method = _method(name, steps, restarts, start)
+    _check_save(save)
+    exact_fraction(eps, "--eps")  # before anything slow is loaded
+    found = load_target(target, weights=weights, data=data, data_dir=data_dir)
+    split = found.test()
+    count = len(split) if first is None else min(first, len(split))
+    images, labels = split.batch(torch.arange(count))
+    region = LinfBall(images, eps, clip=(0, 1))
+    began = time.monotonic()
+    proved = _proved(found.model, region, labels)
+    with _progress() as progress:
+        result = search(
+            found.model, images, labels, eps, method,
+            proved=None if attack_proved else proved, seed=seed, memory=memory * 2**20, progress=progress,
+        )  # fmt: skip
+    seconds = time.monotonic() - began
+    print_table(COLUMNS, [_row(name, eps, result, proved, seconds)], form)
+    if save is not None:
+        _save(save, result, labels)
+    contradicted = (result.success & proved).nonzero().squeeze(1).tolist()
+    if contradicted:
+        typer.echo(
+            f"surebound: {len(contradicted)} image(s) were proved robust and then broken, the first is "
+            f"number {contradicted[0]}: the bounds are wrong. Please report this network.",
+            err=True,
+        )
+        raise typer.Exit(EXIT_CONTRADICTION)
+
+
+COLUMNS = (
+    "attack", "eps", "examples", "clean error", "error under attack",
+    "proved", "searched", "undecided", "seconds",
+)  # fmt: skip
+
+
+def _row(name: Name, eps: str, result: AttackResult, proved: Tensor, seconds: float) -> list[Cell]:
+    """The table's one line; undecided are the examples that are neither broken nor proved."""
+    undecided = int((~result.success & ~proved).sum())
+    return [
+        name.value, eps, len(result), _percent(result.clean_error), _percent(result.error),
+        int(proved.sum()), int(result.attacked.sum()), undecided, round(seconds, 1),
+    ]  # fmt: skip
+
+
+def _percent(share: float) -> str:
+    return f"{share:.2%}"
+
+
+def _method(name: Name, steps: int | None, restarts: int | None, start: Start | None) -> Attack:
+    """The attack with what was asked for, and its own defaults for the rest."""
+    from surebound.attack.methods import BY_NAME
+
+    given = {"steps": steps, "restarts": restarts, "start": None if start is None else start.value}
+    options = {key: value for key, value in given.items() if value is not None}
+    make = BY_NAME[name.value]
+    return make(**options)  # type: ignore[arg-type]  # every attack has these three
+
+
+def _proved(model: nn.Module, region: LinfBall, labels: Tensor) -> Tensor:
+    """Which examples interval bounds prove, for every float32 execution: (B,); none without bounds."""
+    import torch
+
+    from surebound.numerics import proved
+    from surebound.propagate import worst_margins
+
+    settled = torch.zeros(len(labels), dtype=torch.bool, device=labels.device)
+    try:
+        with torch.no_grad():
+            for first in range(0, len(labels), BOUND_BATCH):
+                part = slice(first, first + BOUND_BATCH)
+                settled[part] = proved(worst_margins(model, region[part], labels[part])).all(1)
+    except GraphError as error:
+        reason = str(error).splitlines()[0]
+        typer.echo(f"surebound: no bounds for this network, so everything is attacked ({reason})", err=True)
+        settled[:] = False
+    return settled
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar with the time left on a terminal; elsewhere a line now and then, on standard error."""
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TaskProgressColumn(), BarColumn(30), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("attacking", total=None)
+
+        def show(now: AttackProgress) -> None:
+            text = f"{now.broken} of {now.examples} broken"
+            bar.update(task, total=now.total, completed=now.done, description=text)
+
+        yield show
+
+
+class _Lines:
+    """Progress where there is no terminal."""
+
+    def __init__(self) -> None:
+        self._began = self._printed = time.monotonic()
+
+    def __call__(self, now: AttackProgress) -> None:
+        if time.monotonic() - self._printed >= PLAIN_SECONDS:
+            self._printed = time.monotonic()
+            left = (self._printed - self._began) * (now.total - now.done) / max(1, now.done)
+            share = now.done / now.total
+            typer.echo(f"{share:.0%}, {left:.0f} s left, {now.broken} of {now.examples} broken", err=True)
+
+
+def _check_save(path: Path | None) -> None:
+    if path is not None and path.suffix != ".safetensors":
+        raise InputError(f"--save {path}: give a file name that ends in .safetensors")
+    if path is not None and not path.resolve().parent.is_dir():
+        raise InputError(f"--save {path}: there is no directory {path.resolve().parent}; make it first")
+
+
+def _save(path: Path, result: AttackResult, labels: Tensor) -> None:
+    from safetensors.torch import save_file
+
+    found = {
+        "images": result.adversarial,
+        "labels": labels,
+        "success": result.success,
+        "margins": result.margins,
+        "predictions": result.predictions,
+    }
+    save_file({name: tensor.contiguous() for name, tensor in found.items()}, path)
