@@ -49,7 +49,7 @@ compare: venv  ## compare two results of `make bench`: make compare OLD=a.json N
 	@$(BIN)/python -m benchmarks.compare $(OLD) $(NEW) $(ARGS)
 
 docs: venv  ## build the documentation site into site/
-	@$(BIN)/mkdocs build -q --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
 
 constraints: venv  ## write the versions installed now into constraints.txt
 	@{ sed '/^[^#]/d' constraints.txt; \

@@ -1,0 +1,83 @@
+"""The documentation tells the truth: its Python runs, its commands exist, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from surebound.cli import build_app
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    """Code blocks of a language with the line on which each starts."""
+    text = page.read_text(encoding="utf-8")
+    return [(text.count("\n", 0, m.start(2)), m[2]) for m in FENCE.finditer(text) if m[1] == language]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=name)
+def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of a page, from top to bottom, in one namespace."""
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "__page__"}
+    for line, code in blocks(page, "python"):
+        exec(compile("\n" * line + code, str(page), "exec"), namespace)
+
+
+def options(command: Any, words: list[str]) -> tuple[Any, list[str], list[str]]:
+    """The command that words lead to, the options among the rest, and all options it knows."""
+    while words and words[0] in getattr(command, "commands", {}):
+        command = command.commands[words.pop(0)]
+    known = [name for parameter in command.params for name in parameter.opts]
+    return command, [word.partition("=")[0] for word in words if word.startswith("--")], known
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "console")], ids=name)
+def test_commands_exist(page: Path) -> None:
+    """Every `surebound ...` and `make ...` shown is a command with such options."""
+    targets = set(
+        re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    root = typer.main.get_command(build_app())
+    for _, block in blocks(page, "console"):
+        for shown in re.findall(r"^\$ (.*)$", block, re.MULTILINE):
+            for line in shown.split("&&"):
+                words = shlex.split(line, comments=True)
+                if words[0] == "make":
+                    assert {w for w in words[1:] if "=" not in w} <= targets, line
+                if words[0] == "surebound":
+                    command, used, known = options(root, words[1:])
+                    assert command is not root or not [w for w in words[1:] if not w.startswith("--")], line
+                    assert set(used) <= {*known, "--help"}, line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    generated = {"reference/commands.md", "reference/operators.md"}
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" not in target and target not in generated:
+            assert (page.parent / target).exists(), f"{name(page)} links to {target}"
+
+
+def test_every_decision_is_listed() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index, navigation = (
+        (folder / "README.md").read_text(encoding="utf-8"),
+        (ROOT / "mkdocs.yml").read_text("utf-8"),
+    )
+    for page in folder.glob("0*.md"):
+        assert f"({page.name})" in index
+        assert f"decisions/{page.name}" in navigation
