@@ -10,6 +10,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 KEY   := $(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
 STAMP := $(VENV)/.surebound-$(KEY)
 
+SHELL := /usr/bin/env bash
 .DEFAULT_GOAL := help
 .PHONY: help venv quickstart test lint format bench compare docs constraints clean
 
@@ -49,7 +50,8 @@ compare: venv  ## compare two results of `make bench`: make compare OLD=a.json N
 	@$(BIN)/python -m benchmarks.compare $(OLD) $(NEW) $(ARGS)
 
 docs: venv  ## build the documentation site into site/
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
+	@# not -q: it would hide the warnings from --strict
+	@set -o pipefail; NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2>&1 | sed '/^INFO/d'
 
 constraints: venv  ## write the versions installed now into constraints.txt
 	@{ sed '/^[^#]/d' constraints.txt; \
