@@ -13,9 +13,9 @@ from surebound.graph import Node, Program
 from surebound.graph.program import Ref, resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness
+from surebound.propagate.constants import environment
 from surebound.propagate.elision import Tail, affine_tail, margins_from
 from surebound.propagate.interval import apply_rule
-from surebound.propagate.steps import environment
 from surebound.rules import BatchNorm, Context, check_supported, find, fused
 
 _CONTEXT = Context(Soundness.NONE)
@@ -250,12 +250,13 @@ class _Walk:
             both, radius = x.both(clean)
             if not self.doubled and clean:
                 self.doubled = environment(self.program, both.shape[0])
-            moved = node.target(both, *resolve(node.args[1:], {**env, **self.doubled} if clean else env))
+            move = fused.ROWWISE[node.op]
+            moved = move(both, *resolve(node.args[1:], {**env, **self.doubled} if clean else env))
             if node.shape is None or tuple(moved.shape) != (both.shape[0], *node.shape[1:]):
                 return None
             if source in self.after_relu:
                 self.after_relu.add(node.name)
-            return Joint.stacked(moved, node.target(radius, *args[1:]))
+            return Joint.stacked(moved, move(radius, *args[1:]))
         layer = fused.layer_of(node.op, args[3:]) if len(args) > 1 else None
         if layer is None or not isinstance(node.args[0], Ref):
             return None
@@ -267,8 +268,10 @@ class _Walk:
 
 def _part(value: Any, which: str) -> Any:
     """Replace every Joint by its clean value or its interval."""
-    if isinstance(value, Joint):
-        return value.clean if which == "clean" else value.interval
+    if isinstance(value, Joint):  # the fused column lays images out its own way; other operators may mind
+        return (
+            value.clean.contiguous() if which == "clean" else value.interval.select(torch.Tensor.contiguous)
+        )
     if isinstance(value, tuple):
         return tuple(_part(item, which) for item in value)
     if isinstance(value, list):
