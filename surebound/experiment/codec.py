@@ -16,9 +16,9 @@ from surebound.train.methods import METHODS, Method
 
 
 def nearest(word: str, known: typing.Iterable[str]) -> str:
-    """A hint for a misspelt word, e.g. `; did you mean 'ramp'?`, or nothing."""
+    """The end of a sentence about a misspelt word: `; did you mean 'ramp'?`, or a full stop."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return f"; did you mean {close[0]!r}?" if close else "."
 
 
 def encode(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -131,11 +131,7 @@ def build_factory(spec: str) -> nn.Module:
         if made is None:
             raise InputError(f"{spec!r}: the module {module_name!r} has no {name!r}")
         if not isinstance(made, nn.Module) and callable(made):
-            needed = [
-                p.name
-                for p in inspect.signature(made).parameters.values()
-                if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-            ]
+            needed = _required(made)
             if needed:
                 raise InputError(
                     f"{spec!r} needs the argument(s) {', '.join(needed)}; "
@@ -145,6 +141,17 @@ def build_factory(spec: str) -> nn.Module:
     if not isinstance(made, nn.Module):
         raise InputError(f"{spec!r} gives a {type(made).__name__}; it must give a torch.nn.Module")
     return made
+
+
+def _required(factory: Callable[..., object]) -> list[str]:
+    """The arguments a factory cannot do without."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except ValueError:  # some builtin types have none that can be read
+        return []
+    return [
+        p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def entry(name: str) -> Entry:
     known = {e.name: e for e in entries()}
     if name not in known:
         near = get_close_matches(name, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise InputError(
             f"no packaged network is called {name!r}{hint} There are: {', '.join(known) or 'none'}"
         )

@@ -58,7 +58,7 @@ class Architecture:
     def __post_init__(self) -> None:
         if self.name not in NETS:
             near = get_close_matches(self.name, NETS, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = f"; did you mean {near[0]!r}?" if near else "."
             raise ConfigError(f"model.name = {self.name!r} is no network{hint} Known: {', '.join(NETS)}")
 
     def build(self) -> nn.Module:
