@@ -28,7 +28,8 @@ from surebound.numerics import (
     round_up,
     unit_roundoff,
 )
-from surebound.propagate.steps import Constants, step_of, varying_sources
+from surebound.propagate.constants import Constants
+from surebound.propagate.steps import step_of
 from surebound.rules.relax_lines import Index, Lines, Relaxation, Slopes
 
 
@@ -91,7 +92,7 @@ class Relaxed:
 
     def source(self, activation: str) -> str:
         """The value that an activation reads."""
-        return varying_sources(self.program, self.program.graph.by_name[activation])[0]
+        return self.constants.sources(self.program.graph.by_name[activation])[0]
 
     def rows(self, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
         """Specifications c (B, S, K), d (B, S) as coefficients (S, B, K) in the network's dtype and offsets (S, B)."""
@@ -149,7 +150,7 @@ class Relaxed:
                 recorded[node.name] = a
             pulled = self.steps[node.name].pull(a, alphas.get(node.name))
             total = self._add(total, pulled.offset)
-            sources = varying_sources(self.program, node) if pulled.coefficients else ()
+            sources = self.constants.sources(node) if pulled.coefficients else ()
             terms = list(zip(sources, pulled.coefficients, strict=True))
             if node.name in betas and node.name in self.splits:
                 terms.append((sources[0], betas[node.name].clamp(min=0) * self.splits[node.name]))
@@ -228,7 +229,7 @@ class Relaxed:
         for name in self.activations:
             if self.source(name) in touched:
                 node = self.program.graph.by_name[name]
-                steps[name] = step_of(self.program, self.constants, node, values, self.mode, self.slopes)
+                steps[name] = step_of(self.constants, node, values, self.mode, self.slopes)
         known = {name: split.to(torch.int8) for name, split in splits.items()}
         return replace(self, bounds=values, steps=steps, splits=known, infeasible=infeasible)
 

@@ -16,8 +16,9 @@ from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness, exact_kernels, no_information
 from surebound.propagate.backward import Relaxed
+from surebound.propagate.constants import Constants, affine_in_one, environment, varying_sources
 from surebound.propagate.interval import apply_rule
-from surebound.propagate.steps import Constants, affine_in_one, environment, step_of, varying_sources
+from surebound.propagate.steps import step_of
 from surebound.rules import Context
 from surebound.spec import LinearSpec, check_labels, classification
 
@@ -38,10 +39,11 @@ def affine_tail(program: Program) -> Tail:
     graph = program.graph
     name, nodes = graph.output, []
     while (node := graph.by_name.get(name)) is not None and node.varies:
-        if affine_in_one(program, node) is None:
+        sources = varying_sources(program, node)
+        if affine_in_one(node, sources) is None:
             break
         nodes.append(node)
-        name = varying_sources(program, node)[0]
+        name = sources[0]
     return Tail(name, tuple(reversed(nodes)))
 
 
@@ -67,9 +69,7 @@ def margins_from(
     c, d = spec.rows(batch, outputs)
     block = max(1, BLOCK_ENTRIES // max(1, c.shape[1] * math.prod(inside.shape[1:])))
     rows = [slice(i, i + block) for i in range(0, batch, block)] or [slice(0, 0)]
-    upper = torch.cat(
-        [_block(program, tail, inside.select(itemgetter(i)), c[i], d[i], mode) for i in rows]
-    )
+    upper = torch.cat([_block(program, tail, inside.select(itemgetter(i)), c[i], d[i], mode) for i in rows])
     return upper if labels is None else upper.scatter(1, labels.unsqueeze(1), 0.0)
 
 
@@ -155,7 +155,7 @@ def _merged(
 ) -> Tensor:
     """c.z + d over the tail, c merged backwards through it; (B, S). See docs/soundness.md, Lemma 2."""
     constants = Constants(program)
-    steps = {node.name: step_of(program, constants, node, bounds, mode) for node in tail.nodes}
+    steps = {node.name: step_of(constants, node, bounds, mode) for node in tail.nodes}
     relaxed = Relaxed(program, mode, constants, bounds, steps)
     a, offset = relaxed.rows(c, d)
     form = relaxed.pull(program.graph.output, a, offset, stop=tail.start)

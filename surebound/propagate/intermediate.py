@@ -14,8 +14,9 @@ from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness, exact_kernels
 from surebound.propagate.backward import Relaxed, intersect
+from surebound.propagate.constants import Constants, affine_in_one
 from surebound.propagate.interval import apply_rule
-from surebound.propagate.steps import Constants, affine_in_one, step_of, varying_sources
+from surebound.propagate.steps import step_of
 from surebound.rules import Context, check_supported, find
 from surebound.rules.relax_lines import Slopes
 
@@ -71,7 +72,7 @@ class _Build:
         relaxed = Relaxed(self.program, self.mode, constants, {graph.input: self.box}, {}, self.slopes)
         env: dict[str, Any] = {**constants.of(self.box.shape[0]), graph.input: self.box}
         for node in graph.nodes:
-            if not node.varies:
+            if not constants.sources(node):
                 continue
             self._bound(relaxed, env, node)
             step = self._step(relaxed, node)
@@ -82,7 +83,7 @@ class _Build:
             ):
                 self._bound(relaxed, env, node)
                 self._step(relaxed, node)
-            self._note(node)
+            self._note(node, constants.sources(node))
         return relaxed
 
     def _bound(self, relaxed: Relaxed, env: dict[str, Any], node: Node) -> None:
@@ -94,9 +95,7 @@ class _Build:
     def _step(self, relaxed: Relaxed, node: Node) -> Node | None:
         if node.name not in relaxed.bounds:  # several results: each is cut off where it is taken out
             return None
-        relaxed.steps[node.name] = step_of(
-            self.program, relaxed.constants, node, relaxed.bounds, self.mode, self.slopes
-        )
+        relaxed.steps[node.name] = step_of(relaxed.constants, node, relaxed.bounds, self.mode, self.slopes)
         return node
 
     def _tighten(self, relaxed: Relaxed, env: dict[str, Any], node: Node, loose: Tensor | bool) -> bool:
@@ -104,7 +103,7 @@ class _Build:
         if loose is False or (isinstance(loose, Tensor) and not bool(loose.any())):
             return False
         changed = False
-        for source in dict.fromkeys(varying_sources(self.program, node)):
+        for source in dict.fromkeys(relaxed.constants.sources(node)):
             box = relaxed.bounds.get(source)
             if box is None or source in self.exact or source in self.separate:
                 continue
@@ -129,12 +128,12 @@ class _Build:
             parts.append(_entries(part, source, where[index], max(1, room // (2 * together))))
         return Interval(torch.cat([p.lower for p in parts]), torch.cat([p.upper for p in parts]))
 
-    def _note(self, node: Node) -> None:
+    def _note(self, node: Node, sources: tuple[str, ...]) -> None:
         """Keep ``separate`` and ``exact`` up to date."""
-        rule, sources = find(node.op), varying_sources(self.program, node)
+        rule = find(node.op)
         if rule is None or len(sources) != 1:
             return
-        affine = affine_in_one(self.program, node)
+        affine = affine_in_one(node, sources)
         moves = rule.family in ("shape", "arithmetic") or rule.batch_norm is not None
         if rule.activation is not None or (affine is not None and moves):
             for known in (self.separate, self.exact):

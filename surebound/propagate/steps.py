@@ -6,18 +6,22 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from surebound.errors import BoundError
-from surebound.graph import Node, Program
-from surebound.graph.program import Ref, resolve, resolve_kwargs
+from surebound.graph import Node
+from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness, dot, dot_rounding, gamma, round_up, tiny
+from surebound.propagate.constants import Constants, affine_in_one, taken_from
 from surebound.rules import Affine, Context, describe, find
 from surebound.rules.relax_lines import Index, Lines, Pulled, Relaxation, Slopes
+from surebound.rules.shape import zero
+from surebound.rules.vjp import vjp_adjoint
 
 Arguments = Callable[[int], tuple[tuple[Any, ...], dict[str, Any]]]  # batch size -> constant arguments
 
@@ -60,7 +64,8 @@ class AffineStep:
     def of(cls, node: Node, affine: Affine, x: Interval, mode: Soundness, constants: Constants) -> AffineStep:
         """The step of a call whose operand has the bounds x (B, *in)."""
         source = node.args[affine.position].name
-        single = {**constants.of(1), source: torch.zeros((1, *x.shape[1:]), dtype=x.dtype, device=x.device)}
+        zeros = torch.zeros((1, *x.shape[1:]), dtype=x.dtype, device=x.device)
+        single = {**constants.of(1), source: zeros}
         constant = node.target(*resolve(node.args, single), **resolve_kwargs(node.kwargs, single))
 
         def arguments(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -69,8 +74,10 @@ class AffineStep:
             return rest, resolve_kwargs(node.kwargs, env)
 
         rest, kwargs = arguments(x.shape[0])
-        step = cls(affine, arguments, x.shape, constant if bool((constant != 0).any()) else None)
-        terms, back = affine.terms(*rest, **kwargs), affine.adjoint_terms(*rest, **kwargs)
+        moves = not isinstance(constant, Tensor)  # a tensor taken apart
+        step = cls(affine, arguments, x.shape, None if moves or not bool((constant != 0).any()) else constant)
+        terms = affine.count(x.shape, *rest, **kwargs)
+        back = affine.adjoint_count(x.shape, *rest, **kwargs)
         if mode is Soundness.NONE or not (terms or back):
             return step
         return step._paying(affine.magnitude(x.magnitude, *rest, **kwargs), x, terms, back, mode)
@@ -112,55 +119,17 @@ class ConstantStep:
         return dataclasses.replace(self, lower=self.lower[index], upper=self.upper[index])
 
 
-def environment(program: Program, batch: int) -> dict[str, Any]:
-    """Parameters, and the values of the calls that no input value reaches, for a batch of this size."""
-    graph = program.graph
-    env: dict[str, Any] = program.parameters()
-    shapes = {graph.input: graph.input_shape, **{n.name: n.shape for n in graph.nodes}}
-    for node in graph.nodes:
-        if node.op == "aten.sym_size.int":
-            size = (shapes[node.args[0].name] or ())[node.args[1]]
-            env[node.name] = batch if size is None else size
-        elif not node.varies:
-            env[node.name] = node.target(*resolve(node.args, env), **resolve_kwargs(node.kwargs, env))
-    return env
+def _part(producer: Node, index: int) -> Affine:
+    """The affine facts of one part: entries that only move."""
 
+    def pick(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        part: Tensor = producer.target(x, *args, **kwargs)[index]
+        return part
 
-class Constants:
-    """``environment`` for any batch size, each computed once."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self._known: dict[int, dict[str, Any]] = {}
-
-    def of(self, batch: int) -> dict[str, Any]:
-        """The environment of a batch of this size."""
-        if batch not in self._known:
-            self._known[batch] = environment(self.program, batch)
-        return self._known[batch]
-
-
-def varying_sources(program: Program, node: Node) -> tuple[str, ...]:
-    """The names of the operands that depend on the input, in the order of the arguments, with repetitions."""
-    graph = program.graph
-    return tuple(
-        name
-        for name in node.refs()
-        if name == graph.input or (name in graph.by_name and graph.by_name[name].varies)
-    )
-
-
-def affine_in_one(program: Program, node: Node) -> Affine | None:
-    """The affine column, if the call is affine in its one varying operand."""
-    rule, sources = find(node.op), varying_sources(program, node)
-    if rule is None or rule.affine is None or len(sources) != 1:
-        return None
-    at = rule.affine.position
-    return rule.affine if len(node.args) > at and node.args[at] == Ref(sources[0]) else None
+    return Affine(partial(vjp_adjoint, pick), pick, zero, zero)
 
 
 def step_of(
-    program: Program,
     constants: Constants,
     node: Node,
     values: Mapping[str, Any],
@@ -168,19 +137,22 @@ def step_of(
     slopes: Slopes = "adaptive",
 ) -> Relaxation:
     """How to go back through one call, given the bounds of its operands and of its own value."""
-    affine = affine_in_one(program, node)
-    sources = varying_sources(program, node)
-    out = values[node.name]
+    sources, out = constants.sources(node), values[node.name]
+    split = taken_from(constants.program, node)
+    if split is not None:
+        return AffineStep.of(split, _part(split, node.args[1]), values[sources[0]], mode, constants)
+    affine = affine_in_one(node, sources)
     if affine is not None:
         return AffineStep.of(node, affine, values[sources[0]], mode, constants)
     rule = find(node.op)
     if rule is not None and rule.relax is not None:
         env = {**constants.of(out.shape[0]), **{name: values[name] for name in sources}}
         try:
-            step: Relaxation = rule.relax(
+            step: Relaxation | None = rule.relax(
                 Context(mode), *resolve(node.args, env), **resolve_kwargs(node.kwargs, env)
             )
         except TypeError as error:
             raise BoundError(f"the relaxation does not cover this use: {error} ({describe(node)})") from error
-        return step.with_lower(slopes) if isinstance(step, Lines) else step
+        if step is not None:
+            return step.with_lower(slopes) if isinstance(step, Lines) else step
     return ConstantStep(out.lower, out.upper)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 import surebound as sb
 from surebound.errors import SpecError
 from surebound.graph import program_of
-from surebound.propagate import margins as margins_module
-from surebound.propagate.margins import affine_tail
+from surebound.propagate import elision
+from surebound.propagate.elision import affine_tail
 
 MODES = ("none", "real", "deployed")
 
@@ -173,7 +173,7 @@ def test_blocks_give_the_same_margins_and_gradients(mode, monkeypatch):
         return margins.detach(), net[5].weight.grad.clone()
 
     whole = run()
-    monkeypatch.setattr(margins_module, "BLOCK_ENTRIES", 64)
+    monkeypatch.setattr(elision, "BLOCK_ENTRIES", 64)
     for a, b in zip(whole, run(), strict=True):
         torch.testing.assert_close(a, b)
 

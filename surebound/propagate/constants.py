@@ -1,0 +1,88 @@
+"""What is fixed about a program's calls: values that no input value reaches, and which operands vary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from surebound.graph import Node, Program
+from surebound.graph.program import Ref, resolve, resolve_kwargs
+from surebound.rules import Affine, find
+
+
+def environment(program: Program, batch: int) -> dict[str, Any]:
+    """Parameters, and the values of the calls that no input value reaches, for a batch of this size."""
+    graph = program.graph
+    env: dict[str, Any] = program.parameters()
+    shapes = {graph.input: graph.input_shape, **{n.name: n.shape for n in graph.nodes}}
+    for node in graph.nodes:
+        if node.op == "aten.sym_size.int":
+            size = (shapes[node.args[0].name] or ())[node.args[1]]
+            env[node.name] = batch if size is None else size
+        elif all(name in env for name in node.refs()):
+            env[node.name] = node.target(*resolve(node.args, env), **resolve_kwargs(node.kwargs, env))
+        elif _reads_a_shape(node, env):  # zeros_like and friends
+            like = torch.zeros(
+                [batch if n is None else n for n in shapes[node.args[0].name] or ()], dtype=graph.dtype
+            )
+            local = {**env, node.args[0].name: like}
+            env[node.name] = node.target(*resolve(node.args, local), **resolve_kwargs(node.kwargs, local))
+    return env
+
+
+def _reads_a_shape(node: Node, env: Mapping[str, Any]) -> bool:
+    rule = find(node.op)
+    if rule is None or rule.family != "constant" or not isinstance(node.args[0], Ref):
+        return False
+    return all(name in env for name in node.refs() if name != node.args[0].name)
+
+
+class Constants:
+    """``environment`` for any batch size, each computed once, and what else is fixed about a program's calls."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._known: dict[int, dict[str, Any]] = {}
+        self._sources: dict[str, tuple[str, ...]] = {}
+
+    def of(self, batch: int) -> dict[str, Any]:
+        """The environment of a batch of this size."""
+        if batch not in self._known:
+            self._known[batch] = environment(self.program, batch)
+        return self._known[batch]
+
+    def sources(self, node: Node) -> tuple[str, ...]:
+        """The operands that coefficients of a call go back to, in the order of the arguments, with repetitions."""
+        if node.name not in self._sources:
+            fixed = self.of(1)
+            split = taken_from(self.program, node)
+            found = tuple(name for name in (split or node).refs() if name not in fixed)
+            self._sources[node.name] = found
+        return self._sources[node.name]
+
+
+def taken_from(program: Program, node: Node) -> Node | None:
+    """The call that takes a tensor apart (split, chunk, unbind), of which a ``getitem`` picks one part."""
+    if node.op != "getitem":
+        return None
+    producer = program.graph.by_name.get(node.args[0].name)
+    rule = find(producer.op) if producer is not None else None
+    return producer if rule is not None and rule.family == "shape" else None
+
+
+def varying_sources(program: Program, node: Node) -> tuple[str, ...]:
+    """The operands that depend on the input as far as the graph tells, without looking at rules or values."""
+    graph = program.graph
+    return tuple(
+        r for r in node.refs() if r == graph.input or (r in graph.by_name and graph.by_name[r].varies)
+    )
+
+
+def affine_in_one(node: Node, sources: tuple[str, ...]) -> Affine | None:
+    """The affine column, if the call is affine in its one varying operand."""
+    rule = find(node.op)
+    if rule is None or len(sources) != 1 or Ref(sources[0]) not in node.args:
+        return None
+    return rule.affine_at(node.args.index(Ref(sources[0])))
