@@ -29,7 +29,7 @@ def encode_sum(
     encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Operand, *, alpha: float = 1
 ) -> Expression:
     """x + alpha y."""
-    a, b = _broadcast(x, shape), _broadcast(y, shape)
+    a, b = broadcast(x, shape), broadcast(y, shape)
     matrix, constant = combine([(1.0, a), (float(alpha), b)], encoder.width)
     ends = np.sort(np.stack([alpha * b.lower, alpha * b.upper]), axis=0)
     return Expression(matrix, constant, a.lower + ends[0], a.upper + ends[1], shape)
@@ -50,7 +50,7 @@ def encode_product(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Oper
         )
     varying, factor = (x, y) if isinstance(x, Expression) else (y, x)
     slope = _numbers(factor, shape)
-    return scale_and_shift(_broadcast(varying, shape), slope, np.zeros_like(slope))
+    return scale_and_shift(broadcast(varying, shape), slope, np.zeros_like(slope))
 
 
 def encode_quotient(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Operand) -> Expression:
@@ -58,7 +58,7 @@ def encode_quotient(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Ope
     if isinstance(y, Expression):
         raise BoundError("division by a varying tensor is not piecewise linear: LP and MIP cannot follow it")
     slope = 1.0 / _numbers(y, shape)
-    return scale_and_shift(_broadcast(x, shape), slope, np.zeros_like(slope))
+    return scale_and_shift(broadcast(x, shape), slope, np.zeros_like(slope))
 
 
 def encode_concatenation(
@@ -91,7 +91,8 @@ def _expression(value: Operand) -> Expression:
     return constant_expression(_array(value))
 
 
-def _broadcast(value: Operand, shape: tuple[int, ...]) -> Expression:
+def broadcast(value: Operand, shape: tuple[int, ...]) -> Expression:
+    """An operand with the shape of the result."""
     expression = _expression(value)
     if expression.shape == shape:
         return expression

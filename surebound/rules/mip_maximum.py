@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from surebound.rules.mip_expression import Encoder, Expression, Indices, constant_expression, replaced
+from surebound.rules.mip_arithmetic import Operand, broadcast
+from surebound.rules.mip_expression import (
+    Encoder,
+    Expression,
+    Indices,
+    constant_expression,
+    replaced,
+    scale_and_shift,
+    stack,
+)
 
 _DENSE = 2
 
@@ -50,6 +60,42 @@ def _encode(encoder: Encoder, x: Expression, groups: Indices, alive: NDArray[np.
         chosen_terms.append((1.0, _spread(chosen, here, len(groups))))
     encoder.equal(chosen_terms, 1.0)
     return y
+
+
+def encode_max_pool(
+    encoder: Encoder, shape: tuple[int, ...], x: Expression, kernel_size: Any, stride: Any = (),
+    padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+) -> Expression:  # fmt: skip
+    """Max-pooling of any rank; ``shape`` (1, C, *out) knows what ceil_mode does."""
+    rank = len(shape) - 2
+    kernel = _each(kernel_size, rank)
+    steps = _each(stride, rank) if stride else kernel
+    windows = pool_windows(x.shape, shape[2:], kernel, steps, _each(padding, rank), _each(dilation, rank))
+    return encode_maximum(encoder, x, windows, shape)
+
+
+def encode_larger(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Operand) -> Expression:
+    """maximum(x, y), either or both varying."""
+    both = stack([broadcast(x, shape), broadcast(y, shape)])
+    half = both.size // 2
+    pairs = np.stack([np.arange(half), half + np.arange(half)], axis=1)
+    return encode_maximum(encoder, both, pairs, shape)
+
+
+def encode_smaller(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Operand) -> Expression:
+    """minimum(x, y) = -maximum(-x, -y)."""
+    return _negated(
+        encode_larger(encoder, shape, _negated(broadcast(x, shape)), _negated(broadcast(y, shape)))
+    )
+
+
+def _negated(x: Expression) -> Expression:
+    return scale_and_shift(x, np.full(x.size, -1.0), np.zeros(x.size))
+
+
+def _each(value: Any, rank: int) -> tuple[int, ...]:
+    given = (int(value),) if isinstance(value, int) else tuple(int(v) for v in value)
+    return given * rank if len(given) == 1 else given
 
 
 def pool_windows(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from surebound.errors import ConfigError
 from surebound.verify.stages import (
     Clean,
+    CrownBounds,
     IntervalBounds,
     LinearRelaxation,
     MixedInteger,
@@ -60,7 +61,15 @@ class Cascade:
 
 
 def _default() -> tuple[Stage, ...]:
-    return (Clean(), IntervalBounds(), PgdAttack(), MultiTargetedAttack(), MixedInteger(), LinearRelaxation())
+    return (
+        Clean(),
+        IntervalBounds(),
+        CrownBounds(),
+        PgdAttack(),
+        MultiTargetedAttack(),
+        MixedInteger(),
+        LinearRelaxation(),
+    )
 
 
 def _paper() -> tuple[Stage, ...]:
@@ -69,7 +78,7 @@ def _paper() -> tuple[Stage, ...]:
 
 
 def _fast() -> tuple[Stage, ...]:
-    return (Clean(), IntervalBounds(), PgdAttack(steps=40, restarts=2))
+    return (Clean(), IntervalBounds(), CrownBounds("crown-ibp"), PgdAttack(steps=40, restarts=2))
 
 
 CASCADES: Mapping[str, Callable[[], tuple[Stage, ...]]] = {

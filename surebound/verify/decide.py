@@ -76,7 +76,7 @@ class Setting:
 
     clip: tuple[float, float] | None = (0.0, 1.0)
     seed: int = 0
-    timeout: float = math.inf  # seconds per example, over all stages
+    timeout: float = math.inf  # seconds per example and stage, on top of the stages' own limits
 
 
 def decide(
@@ -134,7 +134,7 @@ def _query(batch: list[Example], setting: Setting) -> Query:
         labels=labels,
         margins=without_true_class(margins, labels),
         seed=setting.seed,
-        seconds=max(0.0, setting.timeout - max(example.seconds for example in batch)),
+        seconds=setting.timeout,
     )
 
 

@@ -18,16 +18,17 @@ import torch
 from torch import Tensor
 
 from surebound.errors import BoundError, UnsupportedOperatorError
-from surebound.graph import Node, Program
+from surebound.graph import Node, Program, Ref
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness
+from surebound.propagate.intermediate import relax
 from surebound.propagate.interval import propagate
-from surebound.rules import Rule, describe, find
+from surebound.rules import Affine, Rule, describe, find
 from surebound.rules.mip_expression import Encoder, Expression, Vector, combine
 from surebound.rules.mip_matrix import MATRICES, affine_matrix, in_double
 from surebound.rules.mip_maximum import encode_maximum
-from surebound.rules.mip_pieces import encode_pieces
+from surebound.rules.mip_pieces import Pieces, encode_pieces
 from surebound.verify.solvers.problem import Problem
 
 Bounds = Mapping[str, Interval]
@@ -81,39 +82,38 @@ class Encoding:
         )
 
 
-def interval_bounds_of(program: Program, start: Interval, soundness: Soundness) -> dict[str, Interval]:
-    """Interval bounds of every varying value, by its name in the graph."""
-    found: dict[str, Interval] = {program.graph.input: start}
-    propagate(program, start, soundness, observe=lambda node, value: found.update({node.name: value}))
-    return found
+def tightest_bounds(program: Program, start: Interval, *, crown: bool) -> dict[str, Interval]:
+    """Bounds of every varying value by its name in the graph, sound for the deployed network.
 
-
-def check_encodable(program: Program) -> None:
-    """Raise one error that lists every operator that LP and MIP cannot follow."""
-    missing = [node for node in program.graph.nodes if node.varies and not _encodable(node)]
-    if missing:
-        lines = "\n".join(f"  {describe(node)}" for node in missing)
-        raise UnsupportedOperatorError(
-            f"{len(missing)} operator call(s) of this network are not piecewise linear or have no encoding:\n"
-            f"{lines}\nLP and MIP cannot decide it; use bounds and branch and bound (a cascade without them)."
-        )
-
-
-def _encodable(node: Node) -> bool:
-    rule = find(node.op)
-    if rule is None:
-        return False
-    return bool(rule.mip or rule.affine or (rule.activation and rule.activation.pieces))
+    By intervals; with ``crown`` also by backward passes where a value is unstable.
+    """
+    with torch.no_grad():
+        if crown:
+            return dict(relax(program, start, Soundness.DEPLOYED, own=True).bounds)
+        found: dict[str, Interval] = {program.graph.input: start}
+        propagate(program, start, Soundness.DEPLOYED, observe=lambda node, v: found.update({node.name: v}))
+        return found
 
 
 class NetworkEncoder:
     """Encodes one network for many regions; the matrices of its affine operators are kept between them."""
 
     def __init__(self, program: Program) -> None:
-        check_encodable(program)
         self.program = program
         self._matrices: dict[str, tuple[sp.csr_array, Vector]] = {}
         self._environments: dict[int, dict[str, Any]] = {}
+        self._check()
+
+    def _check(self) -> None:
+        """Raise one error that lists every operator that LP and MIP cannot follow."""
+        env = self._environment(1)
+        missing = [node for node in self.program.graph.nodes if node.varies and not _encodable(node, env)]
+        if missing:
+            lines = "\n".join(f"  {describe(node)}" for node in missing)
+            raise UnsupportedOperatorError(
+                f"{len(missing)} operator call(s) of this network are not piecewise linear or have no encoding:\n"
+                f"{lines}\nLP and MIP cannot decide it; use a cascade of bounds, attacks and branch and bound."
+            )
 
     def encode(self, bounds: Bounds) -> Encoding:
         """The network over the box that ``bounds`` gives for the input; every value's are (1, ...)."""
@@ -123,27 +123,29 @@ class NetworkEncoder:
         env: dict[str, Any] = {**self._environment(1), graph.input: start}
         for node, dying in zip(graph.nodes, graph.dying, strict=True):
             if node.varies:
-                value = self._step(encoder, node, env, bounds)
+                value = self._step(encoder, node, env)
                 env[node.name] = value.bounded(*_ends(bounds[node.name])) if node.name in bounds else value
             for name in dying:
                 env.pop(name, None)
         return Encoding(encoder, start.size, env[graph.output])
 
-    def _step(self, encoder: Encoder, node: Node, env: Mapping[str, Any], bounds: Bounds) -> Expression:
+    def _step(self, encoder: Encoder, node: Node, env: Mapping[str, Any]) -> Expression:
         rule = _rule(node)
         sources = [name for name in node.refs() if isinstance(env.get(name), Expression)]
-        if rule.affine is not None and _is_affine_in(node, rule, sources):
-            return self._affine(encoder, node, rule, env[sources[0]], sources[0])
+        affine = _affine_facts(node, rule, sources)
+        if affine is not None:
+            return self._affine(encoder, node, affine, env[sources[0]], sources[0])
         args, kwargs = resolve(node.args, env), resolve_kwargs(node.kwargs, env)
         if rule.mip is not None:
             return _as_expression(rule.mip(encoder, self._shape(node), *args, **kwargs))
-        if rule.activation is not None and rule.activation.pieces is not None:
-            return encode_pieces(encoder, rule.activation.pieces(*args[1:], **kwargs), args[0])
-        raise BoundError(f"LP and MIP cannot follow this use of {describe(node)}")
+        pieces = _pieces(rule, args, kwargs)
+        if pieces is None:
+            raise BoundError(f"LP and MIP cannot follow this use of {describe(node)}")
+        return encode_pieces(encoder, pieces, args[0])
 
-    def _affine(self, encoder: Encoder, node: Node, rule: Rule, x: Expression, source: str) -> Expression:
+    def _affine(self, encoder: Encoder, node: Node, affine: Affine, x: Expression, source: str) -> Expression:
         if node.name not in self._matrices:
-            self._matrices[node.name] = self._matrix(node, rule, x.shape, source)
+            self._matrices[node.name] = self._matrix(node, affine, x.shape, source)
         matrix, constant = self._matrices[node.name]
         x = _substitutable(encoder, matrix, x)
         positive, negative = matrix.maximum(0), matrix.minimum(0)
@@ -156,7 +158,7 @@ class NetworkEncoder:
         )
 
     def _matrix(
-        self, node: Node, rule: Rule, shape: tuple[int, ...], source: str
+        self, node: Node, affine: Affine, shape: tuple[int, ...], source: str
     ) -> tuple[sp.csr_array, Vector]:
         def apply(x: Tensor) -> Tensor:
             env = {**self._environment(len(x)), source: x}
@@ -165,14 +167,13 @@ class NetworkEncoder:
             first: Tensor = result[0] if isinstance(result, tuple) else result
             return first
 
-        env = self._environment(1)
-        position = rule.affine.position if rule.affine else 0
-        rest = tuple(resolve(v, {**env, source: None}) for i, v in enumerate(node.args) if i != position)
+        env = {**self._environment(1), source: None}
+        rest = tuple(resolve(v, env) for i, v in enumerate(node.args) if i != affine.position)
         kwargs = resolve_kwargs(node.kwargs, env)
-        moves = rule.affine is not None and rule.affine.terms(*rest, **kwargs) == 0
         if node.op in MATRICES:
             constant = apply(torch.zeros(1, *shape[1:], dtype=torch.float64)).reshape(-1).numpy()
             return MATRICES[node.op](shape[1:], self._shape(node)[1:], *rest, **kwargs), constant
+        moves = affine.count(shape, *rest, **kwargs) == 0
         return affine_matrix(apply, shape[1:], moves)
 
     def _environment(self, batch: int) -> dict[str, Any]:
@@ -212,12 +213,35 @@ def _substitutable(encoder: Encoder, matrix: sp.csr_array, x: Expression) -> Exp
     return encoder.materialised(x, 1)
 
 
-def _is_affine_in(node: Node, rule: Rule, sources: list[str]) -> bool:
-    """Is the one varying argument where the rule's affine facts want it?"""
-    position = rule.affine.position if rule.affine is not None else 0
-    if len(sources) != 1 or len(node.args) <= position:
+def _encodable(node: Node, env: Mapping[str, Any]) -> bool:
+    rule = find(node.op)
+    if rule is None:
         return False
-    return getattr(node.args[position], "name", None) == sources[0]
+    if rule.mip is not None or rule.affine is not None or rule.also:
+        return True
+    # Parameters are constants; what varies is not looked at.
+    args, kwargs = _known(node.args, env), {key: _known(value, env) for key, value in node.kwargs.items()}
+    return _pieces(rule, args, kwargs) is not None
+
+
+def _known(value: Any, env: Mapping[str, Any]) -> Any:
+    if isinstance(value, Ref):
+        return env.get(value.name)
+    return type(value)(_known(item, env) for item in value) if isinstance(value, (list, tuple)) else value
+
+
+def _pieces(rule: Rule, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Pieces | None:
+    """The pieces of an elementwise function for its parameters, if it has them."""
+    if rule.activation is None:
+        return None
+    facts = rule.activation.bind(*args[1:], **kwargs)
+    return None if facts.pieces is None else facts.pieces()
+
+
+def _affine_facts(node: Node, rule: Rule, sources: list[str]) -> Affine | None:
+    """The affine facts for the argument that varies, if exactly one does and stands by itself."""
+    places = [i for i, value in enumerate(node.args) if isinstance(value, Ref) and value.name in sources]
+    return rule.affine_at(places[0]) if len(sources) == 1 and len(places) == 1 else None
 
 
 def _rule(node: Node) -> Rule:

@@ -166,7 +166,7 @@ class ProcessPool(Executor):
                 raise VerificationError(
                     f"worker processes end before they start ({reason}). A script needs its entry under "
                     "`if __name__ == '__main__':`, and the network's class must be importable; "
-                    "or run in this process with jobs=1."
+                    "or run in this process with jobs=None."
                 )
         replacement = self._spawn()
         if worker.unit is not None and worker.ready:

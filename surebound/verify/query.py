@@ -24,7 +24,7 @@ class Query:
     labels: Tensor  # (B,) int64
     margins: Tensor  # (B, K) float64
     seed: int = 0
-    seconds: float = math.inf  # what is left of each example's time
+    seconds: float = math.inf  # that a stage may spend on each example
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -51,7 +51,7 @@ def verify(
     indices: Sequence[int] | None = None,
     clip: tuple[float, float] | None = (0.0, 1.0),
     timeout: float = float("inf"),
-    jobs: int = 1,
+    jobs: int | None = None,
     out: str | Path | None = None,
     mix: bool = False,
     seed: int = 0,
@@ -64,7 +64,8 @@ def verify(
     property:    ROBUST is a proof (``float_sound`` says of what), FALSIFIED has a witness that was re-run
     reference:   Gowal et al. 2018, section 4
 
-    ``indices`` chooses examples; ``timeout`` is seconds per example; ``jobs`` above 1 starts that many processes.
+    ``indices`` chooses examples; ``timeout`` is seconds per example and stage. ``jobs`` starts that many worker
+    processes (a script then needs its entry under ``if __name__ == "__main__":``); None works in this one.
     With ``out`` every decision is written to ``out``/results.db at once, and a second call goes on where the
     first one stopped, whatever stopped it.
 
@@ -82,8 +83,7 @@ def verify(
     run = _Run(work, images, labels.long(), chosen, progress)
     if out is None:
         return run.without_store(radii, jobs)
-    identity = Identity(weights_hash(model.state_dict()), _spec_line(model, images, clip), code_version())
-    with Store.open(Path(out) / STORE_NAME, identity, mix=mix) as store:
+    with Store.open(Path(out) / STORE_NAME, identity_of(model, images, clip), mix=mix) as store:
         return run.with_store(store, radii, jobs)
 
 
@@ -95,7 +95,7 @@ class _Run:
     chosen: Sequence[int]
     progress: Callable[[Progress], None] | None
 
-    def without_store(self, radii: Sequence[Fraction], jobs: int) -> Results:
+    def without_store(self, radii: Sequence[Fraction], jobs: int | None) -> Results:
         found: list[Record] = []
         with _executor(self.work, jobs) as executor:
             for radius in radii:
@@ -103,7 +103,7 @@ class _Run:
                     found.extend(records)
         return Results(tuple(sorted(found, key=lambda record: (record.eps, record.index))))
 
-    def with_store(self, store: Store, radii: Sequence[Fraction], jobs: int) -> Results:
+    def with_store(self, store: Store, radii: Sequence[Fraction], jobs: int | None) -> Results:
         key = f"{self.work.cascade.key}; timeout {self.work.setting.timeout}"
         settled = {radius: self._done(store, radius, key) for radius in radii}
         if any(len(settled[radius]) < len(self.chosen) for radius in radii):
@@ -153,8 +153,8 @@ class _Run:
             self.progress(Progress(radius, tuple(records), done, len(self.chosen)))
 
 
-def _executor(work: Work, jobs: int) -> Executor:
-    return Inline(work) if jobs == 1 else ProcessPool(work, jobs)
+def _executor(work: Work, jobs: int | None) -> Executor:
+    return Inline(work) if jobs is None else ProcessPool(work, jobs)
 
 
 def _radii(eps: Radius | Sequence[Radius]) -> list[Fraction]:
@@ -167,11 +167,11 @@ def _radii(eps: Radius | Sequence[Radius]) -> list[Fraction]:
 
 def _checked(
     model: nn.Module, images: Tensor, labels: Tensor, indices: Sequence[int] | None, radii: Sequence[Fraction],
-    clip: tuple[float, float] | None, timeout: float, jobs: int,
+    clip: tuple[float, float] | None, timeout: float, jobs: int | None,
 ) -> list[int]:  # fmt: skip
     """Refuse what cannot be meant, before any time is spent; the indices to work on."""
-    if jobs < 1:
-        raise InputError(f"jobs={jobs}; give 1 or more processes")
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs={jobs}; give 1 or more worker processes, or None for this process")
     if not timeout > 0:
         raise InputError(f"timeout={timeout}; give seconds per example, more than 0")
     if images.dtype != torch.float32:
@@ -190,11 +190,13 @@ def _checked(
     return list(dict.fromkeys(chosen))
 
 
-def _spec_line(model: nn.Module, images: Tensor, clip: tuple[float, float] | None) -> str:
-    """The question in one line: property, input range, and the architecture that the weights alone do not tell."""
+def identity_of(model: nn.Module, images: Tensor, clip: tuple[float, float] | None) -> Identity:
+    """What results belong to: the weights, the question, and the code that answers it."""
+    # The architecture is part of the question: weights alone do not tell a stride or a padding.
     architecture = hashlib.sha256(repr(model).encode()).hexdigest()[:12]
     shape = "x".join(str(size) for size in images.shape[1:])
-    return f"label stays the largest output; inputs {shape} in {clip}; architecture {architecture}"
+    spec = f"label stays the largest output; inputs {shape} in {clip}; architecture {architecture}"
+    return Identity(weights_hash(model.state_dict()), spec, code_version())
 
 
 class _Cached:

@@ -184,14 +184,8 @@ def test_unknown_solvers_are_named() -> None:
         process.solve(knapsack(), LIMITS)
 
 
-@pytest.fixture(scope="module")
-def fake_path() -> str:
-    return str(Path(__file__).parent)
-
-
-def test_a_process_survives_whatever_its_child_does(monkeypatch: pytest.MonkeyPatch, fake_path: str) -> None:
+def test_a_process_survives_whatever_its_child_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One after the other in one SolverProcess: it restarts its child after each crash."""
-    monkeypatch.syspath_prepend(fake_path)
     expected = {
         "OPTIMAL": SolverStatus.OPTIMAL,
         "raise": SolverStatus.UNKNOWN,
@@ -201,10 +195,11 @@ def test_a_process_survives_whatever_its_child_does(monkeypatch: pytest.MonkeyPa
         "killed": SolverStatus.KILLED,
         "hang": SolverStatus.TIME_LIMIT,
     }
-    with SolverProcess("fake_solver") as process:
+    script = tmp_path / "behaviour"
+    monkeypatch.setenv("SUREBOUND_FAKE_SOLVER", str(script))
+    with SolverProcess("tests.verify.fake_solver") as process:
         for behaviour, status in expected.items():
-            monkeypatch.setenv("SUREBOUND_FAKE_SOLVER", behaviour)
-            process.close()  # the child reads its environment when it starts
+            script.write_text(behaviour)
             outcome = process.solve(knapsack(), limits(seconds=0.1, memory_bytes=1 << 28))
             assert outcome.status is status, behaviour
             assert outcome.bound == math.inf or behaviour in ("OPTIMAL", "print")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from surebound.verify.stages.attacks import MultiTargetedAttack, PgdAttack
 from surebound.verify.stages.base import Stage
-from surebound.verify.stages.bounds import IntervalBounds
+from surebound.verify.stages.bounds import CrownBounds, IntervalBounds
 from surebound.verify.stages.clean import Clean
 from surebound.verify.stages.programs import LinearRelaxation, MixedInteger
 
 __all__ = [
     "Clean",
+    "CrownBounds",
     "IntervalBounds",
     "LinearRelaxation",
     "MixedInteger",

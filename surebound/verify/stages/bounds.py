@@ -21,8 +21,28 @@ class IntervalBounds(Stage):
     name: ClassVar[str] = "interval"
 
     def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
-        with torch.no_grad():
-            margins = worst_margins(
-                workspace.program(query.region.x), query.region, query.labels, soundness=Soundness.DEPLOYED
-            )
-        return margins_of(margins.double(), float_sound=True)
+        return _bounded(query, workspace, "interval")
+
+
+@dataclasses.dataclass(frozen=True)
+class CrownBounds(Stage):
+    """Linear bounds of the elided margins, backwards through the network, never looser than intervals.
+
+    ``method``: "crown-ibp", "crown" or "alpha-crown". Sound for the deployed network. Zhang et al. 2018.
+    """
+
+    name: ClassVar[str] = "crown"
+    chunk: ClassVar[int] = 64
+    method: str = "crown"
+
+    def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
+        return _bounded(query, workspace, self.method)
+
+
+def _bounded(query: Query, workspace: Workspace, method: str) -> list[Finding]:
+    program = workspace.program(query.region.x)
+    with torch.no_grad():
+        margins = worst_margins(
+            program, query.region, query.labels, method=method, soundness=Soundness.DEPLOYED
+        )
+    return margins_of(margins.double(), float_sound=True)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from surebound.errors import BoundError, UnsupportedOperatorError
 from surebound.numerics import SOLVER_FEASIBILITY, WITNESS_MARGIN, Soundness
-from surebound.verify.mip import Encoding, interval_bounds_of
+from surebound.verify.mip import Encoding, tightest_bounds
 from surebound.verify.query import Finding, Query
 from surebound.verify.solvers import Limits, Outcome, Problem, SolverStatus, find
 from surebound.verify.stages.base import Stage
@@ -35,6 +35,7 @@ class _Programs(Stage):
     seconds: float = 600.0
     solver: str = "highs"
     memory_bytes: int | None = 4 << 30
+    crown: bool = True  # big-M constants from CROWN bounds, not only from intervals
 
     def check(self) -> None:
         find(self.solver)
@@ -47,9 +48,7 @@ class _Programs(Stage):
         try:
             encoder = workspace.encoder(query.region.x)
             start = query.region.interval(Soundness.DEPLOYED)
-            with torch.no_grad():
-                bounds = interval_bounds_of(encoder.program, start, Soundness.DEPLOYED)
-            encoding = encoder.encode(bounds)
+            encoding = encoder.encode(tightest_bounds(encoder.program, start, crown=self.crown))
         except (UnsupportedOperatorError, BoundError) as error:
             return Finding(detail=str(error).splitlines()[0])
         return self._search(query, workspace, encoding, clock)

@@ -1,0 +1,108 @@
+"""`surebound results`: list, filter and export what `surebound verify` decided."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from surebound.errors import InputError
+
+
+class Form(enum.StrEnum):
+    """How the records are written."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
+class StatusName(enum.StrEnum):
+    """The values of surebound.verdict.Status, which this module must not import at the top."""
+
+    ROBUST = "robust"
+    FALSIFIED = "falsified"
+    UNKNOWN = "unknown"
+    TIMEOUT = "timeout"
+    ERROR = "error"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("results")(results)
+
+
+def results(
+    run: Annotated[
+        Path,
+        typer.Argument(help="A run directory, or where `surebound verify` wrote to.", show_default=False),
+    ],
+    eps: Annotated[str | None, typer.Option("--eps", help="Only these radii: 0.3, 8/255, 0:0.4:0.1.")] = None,
+    status: Annotated[
+        list[StatusName] | None, typer.Option("--status", help="Only these statuses; may be repeated.")
+    ] = None,
+    stage: Annotated[str | None, typer.Option("--stage", help="Only what this stage settled.")] = None,
+    form: Annotated[Form, typer.Option("--format", help="How to write the records.")] = Form.TABLE,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write to this file instead of standard output.")
+    ] = None,
+    witnesses: Annotated[
+        Path | None, typer.Option("--witnesses", help="Also write each counterexample as INDEX.npy there.")
+    ] = None,
+) -> None:
+    """List what verification found: one line per image and radius.
+
+    With --witnesses, counterexamples are written as float32 arrays (C, H, W); each lies in its ball exactly.
+
+    Examples:
+
+      surebound results runs/mnist-small --eps 0.3 --status unknown --status timeout
+
+      surebound results runs/mnist-small --format csv --out results.csv --witnesses counterexamples
+    """
+    from surebound.cli.output import print_table
+    from surebound.cli.verify import show
+    from surebound.verdict import Status
+    from surebound.verify import Results, Store
+    from surebound.verify.export import COLUMNS, row
+    from surebound.verify.radii import parse_radii
+    from surebound.verify.run import STORE_NAME
+
+    path = run if run.suffix == ".db" else run / STORE_NAME
+    wanted = None if eps is None else set(parse_radii(eps))
+    statuses = None if not status else [Status(each.value) for each in status]
+    with Store.read(path) as store:
+        records = tuple(
+            record
+            for record in store.records(status=statuses, stage=stage)
+            if wanted is None or record.eps in wanted
+        )
+    found = Results(records, path)
+    if witnesses is not None:
+        count = found.write_witnesses(witnesses)
+        typer.echo(f"{count} counterexample(s) written to {witnesses}", err=True)
+    if form is Form.TABLE:
+        if out is not None:
+            raise InputError("--out needs --format csv, json or parquet; a table is for the screen")
+        print_table(COLUMNS, [list(row(record).values()) for record in found])
+        if records and statuses is None and stage is None:
+            typer.echo()
+            from surebound.cli.output import Format
+
+            show(found, Format.TABLE)
+        return
+    _write(found.export(form.value), out)
+
+
+def _write(content: bytes, out: Path | None) -> None:
+    if out is None:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        out.write_bytes(content)
+    except OSError as error:
+        raise InputError(f"--out {out} cannot be written: {error}") from error

@@ -1,0 +1,147 @@
+"""`surebound verify`: decide test images by a cascade of bounds, attacks and solvers; resumable."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from surebound.cli.output import Cell, Format, print_table
+from surebound.errors import InputError
+
+if TYPE_CHECKING:
+    from surebound.verify import Results, Summary
+
+
+def register(app: typer.Typer) -> None:
+    app.command("verify")(verify)
+
+
+def verify(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A run directory, a packaged network's name, or an import path PACKAGE.MODULE:FACTORY.",
+            show_default=False,
+        ),
+    ],
+    eps: Annotated[
+        str,
+        typer.Option(
+            "--eps",
+            help="Radius in pixel space, kept exact: 0.3, 8/255; a list 0.1,0.2; or a range FIRST:LAST:STEP.",
+            show_default=False,
+        ),
+    ],
+    cascade: Annotated[
+        str, typer.Option("--cascade", help="Which stages: default, paper (MIP, LP, attackable) or fast.")
+    ] = "default",
+    first: Annotated[
+        int | None, typer.Option("--first", min=1, help="The first N test images (default: all).")
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option("--weights", help="A safetensors file to load into the network.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", help="A dataset's name or a file of arrays (default: the target's own)."),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="Where datasets are kept.", envvar="SUREBOUND_DATA")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Directory of the results store (default: the run's own).")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, help="Worker processes (default: one per core).")
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", help="Seconds per image and stage (default: the stages' own)."),
+    ] = None,
+    mix: Annotated[
+        bool, typer.Option("--mix", help="Allow a store that holds results of other weights or code.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the attacks.")] = 0,
+    form: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.TABLE,
+) -> None:
+    """Prove or refute, image by image, that the label stays within l-infinity balls.
+
+    Every decision is written to the results store at once: a run that is stopped or killed goes on where it
+    was when it is started again. `surebound results` lists and exports the images. What no stage decides
+    counts as attackable.
+
+    Examples:
+
+      surebound verify runs/mnist-small --eps 0.3
+
+      surebound verify runs/mnist-small --eps 0:0.45:0.05 --cascade fast
+
+      surebound verify mypkg.nets:build --weights w.safetensors --data digits --eps 8/255 --out proofs
+    """
+    import torch
+
+    from surebound.cli.verify_progress import Counter
+    from surebound.experiment.target import load_target
+    from surebound.verify import verify as decide
+    from surebound.verify.cascade import cascade as find_cascade
+    from surebound.verify.radii import parse_radii
+
+    radii = parse_radii(eps)
+    find_cascade(cascade).check()  # before anything slow is loaded
+    place = store_directory(target, out)
+    if ":" in target:
+        sys.path.insert(0, os.getcwd())  # workers import the factory's module, too
+    found = load_target(target, weights=weights, data=data, data_dir=data_dir)
+    split = found.test()
+    images, labels = split.batch(torch.arange(len(split) if first is None else min(first, len(split))))
+    with Counter() as progress:
+        results = decide(
+            found.model, images, labels, radii, cascade,
+            timeout=float("inf") if timeout is None else timeout,
+            jobs=jobs or os.cpu_count() or 1, out=place, mix=mix, seed=seed, progress=progress,
+        )  # fmt: skip
+    show(results, form)
+
+
+def store_directory(target: str, out: Path | None) -> Path:
+    """Where results go: --out, or the run directory itself."""
+    if out is not None:
+        return out
+    if (Path(target) / "config.toml").is_file():
+        return Path(target)
+    raise InputError(f"{target!r} is no run directory, so say where the results shall go: --out DIR")
+
+
+COLUMNS = (
+    "eps", "images", "clean error", "PGD error", "verified error", "float-sound", "truth in", "unknown",
+    "timeout", "error", "seconds",
+)  # fmt: skip
+
+
+def show(results: Results, form: Format) -> None:
+    """One line per radius; for people also what each stage settled."""
+    summaries = [results.summary(radius) for radius in results.radii]
+    print_table(COLUMNS, [_row(summary) for summary in summaries], form)
+    if form is Format.TABLE:
+        typer.echo()
+        stages: list[list[Cell]] = [[str(s.eps), *line] for s in summaries for line in s.stages]
+        print_table(("eps", "stage", "status", "images"), stages)
+        typer.echo(f"\nresults: {results.path}")
+
+
+def _row(summary: Summary) -> list[Cell]:
+    counts = dict(summary.statuses)
+    low, high = summary.falsified_error, summary.verified_error
+    return [
+        str(summary.eps), summary.total, _percent(summary.clean_error), _percent(summary.pgd_error),
+        _percent(summary.verified_error), _percent(summary.float_sound_error), f"[{low:.2%}, {high:.2%}]",
+        counts.get("unknown", 0), counts.get("timeout", 0), counts.get("error", 0), round(summary.seconds, 1),
+    ]  # fmt: skip
+
+
+def _percent(share: float) -> str:
+    return f"{share:.2%}"

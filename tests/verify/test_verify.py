@@ -1,0 +1,469 @@
+"""The whole cascade: right verdicts, whatever stages, solvers and workers do."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from surebound.attack import attack
+from surebound.attack.methods import PGD
+from surebound.errors import ConfigError, InputError, SpecError, StoreError
+from surebound.verdict import Status, Verdict
+from surebound.verify import Cascade, Record, Results, Store, cascade, verify
+from surebound.verify.decide import Setting, decide, example_of
+from surebound.verify.identity import weights_hash
+from surebound.verify.radii import parse_radii
+from surebound.verify.run import Progress, identity_of
+from surebound.verify.stages import (
+    Clean,
+    CrownBounds,
+    IntervalBounds,
+    LinearRelaxation,
+    MixedInteger,
+    MultiTargetedAttack,
+    PgdAttack,
+    Stage,
+)
+from surebound.verify.workspace import Workspace
+from tests.verify.nets import Certain, Liar, Misbehave, needle, steep
+from tests.verify.oracle import exact_maximum, tiny_net
+
+CENTER = torch.full((1, 3), 0.5)
+ZERO = torch.tensor([0])
+
+
+def one(*stages: Stage, net: nn.Module | None = None, eps: str = "2/5", **options: object) -> Record:
+    results = verify(net or NEEDLE, CENTER, ZERO, eps, Cascade("test", stages), **options)  # type: ignore[arg-type]
+    return results.records[0]
+
+
+NEEDLE = needle()
+
+
+def test_mip_finds_what_gradients_cannot() -> None:
+    """The needle is invisible to PGD and to bounds; the MIP falsifies it with a witness that is one."""
+    record = one(
+        Clean(), IntervalBounds(), CrownBounds(), PgdAttack(20, 3), MultiTargetedAttack(20, 1), MixedInteger()
+    )
+    verdict = record.verdict
+    assert (verdict.status, verdict.stage) == (Status.FALSIFIED, "mip")
+    assert verdict.witness is not None
+    assert verdict.witness.dtype == torch.float32
+    assert int(NEEDLE(verdict.witness.unsqueeze(0)).argmax()) == 1
+    for a, b in zip(verdict.witness.tolist(), CENTER[0].tolist(), strict=True):
+        assert abs(Fraction(a) - Fraction(b)) <= Fraction(2, 5)
+    assert [name for name, _ in record.stage_seconds] == [
+        "clean", "interval", "crown", "pgd", "multi-targeted", "mip",
+    ]  # fmt: skip
+
+
+def test_mip_proves_what_bounds_cannot() -> None:
+    """With the needle outside the ball the MIP proves robustness, and says that it rests on a tolerance."""
+    net = needle(at=0.95)
+    net[4].bias.data[0] = 1.0
+    record = one(Clean(), IntervalBounds(), MixedInteger(), net=net, eps="0.44")
+    assert record.verdict.status is Status.ROBUST
+    if record.verdict.stage == "mip":
+        assert not record.verdict.float_sound
+    assert record.verdict.bound <= 0
+
+
+def test_bounds_are_float_sound_and_come_first() -> None:
+    record = one(Clean(), IntervalBounds(), MixedInteger(), eps="1/100")
+    assert (record.verdict.status, record.verdict.stage, record.verdict.float_sound) == (
+        Status.ROBUST,
+        "interval",
+        True,
+    )
+
+
+def test_verdicts_agree_with_every_activation_pattern() -> None:
+    net = tiny_net([2, 3, 2, 3], 0)
+    images = torch.rand(4, 2, generator=torch.Generator().manual_seed(3))
+    stages = (IntervalBounds(), MixedInteger())
+    seen = set()
+    for seed in (1, 4):
+        net.load_state_dict(tiny_net([2, 3, 2, 3], seed, scale=3.0).state_dict())
+        labels = net(images).argmax(1)
+        found = attack(net, images, labels, "1/5", PGD(steps=20, restarts=2))
+        for record, margin in zip(
+            verify(net, images, labels, "1/5", Cascade("t", stages)), found.margins, strict=True
+        ):
+            x, label = images[record.index], int(labels[record.index])
+            low, high = (x - 0.2).clamp(0, 1), (x + 0.2).clamp(0, 1)
+            rows = [np.eye(3)[k] - np.eye(3)[label] for k in range(3) if k != label]
+            truth = max(exact_maximum(net, low, high, row) for row in rows)
+            assert float(margin) <= truth + 1e-5  # an attack never beats the exact maximum
+            assert record.verdict.bound >= truth - 1e-4
+            assert record.verdict.status is (Status.ROBUST if truth <= 0 else Status.FALSIFIED)
+            seen.add(record.verdict.status)
+    assert seen == {Status.ROBUST, Status.FALSIFIED}
+
+
+def test_what_nothing_decides_is_unknown_and_counts_as_attackable() -> None:
+    results = verify(NEEDLE, CENTER, ZERO, "2/5", Cascade("weak", (Clean(), IntervalBounds(), CrownBounds())))
+    verdict = results.records[0].verdict
+    assert (verdict.status, verdict.stage) == (Status.UNKNOWN, "crown")
+    assert results.summary().verified_error == 1.0
+    assert results.summary().falsified_error == 0.0
+    assert 0 < verdict.bound < math.inf
+
+
+def test_wrong_predictions_are_falsified_by_themselves() -> None:
+    record = verify(NEEDLE, CENTER, torch.tensor([1]), "1/100", "fast").records[0]
+    assert (record.verdict.status, record.verdict.stage, record.prediction) == (Status.FALSIFIED, "clean", 0)
+    assert torch.equal(record.verdict.witness, CENTER[0])
+    constant = nn.Linear(3, 3).requires_grad_(False)
+    constant.weight.zero_(), constant.bias.zero_()
+    tie = verify(constant, CENTER, torch.tensor([2]), "1/100", "fast").records[0]
+    assert tie.verdict.status is Status.FALSIFIED  # a network that always ties predicts class 0
+
+
+def test_a_nan_network_is_never_robust() -> None:
+    broken = nn.Linear(3, 3).requires_grad_(False)
+    broken.weight.fill_(math.nan)
+    verdict = (
+        verify(broken, CENTER, ZERO, "1/100", Cascade("b", (IntervalBounds(), Clean()))).records[0].verdict
+    )
+    assert verdict.status is not Status.ROBUST
+
+
+def test_a_lying_stage_proves_nothing() -> None:
+    assert one(Liar()).verdict.status is Status.UNKNOWN
+
+
+FAKE = "tests.verify.fake_solver"
+EXPECTED = {
+    "OPTIMAL": Status.ROBUST,
+    "BELOW": Status.ROBUST,
+    "TIME_LIMIT": Status.ROBUST,  # its dual bound, -1, is a bound
+    "INFEASIBLE": Status.UNKNOWN,
+    "UNBOUNDED": Status.UNKNOWN,
+    "NUMERICAL": Status.UNKNOWN,
+    "MEMORY_LIMIT": Status.UNKNOWN,
+    "UNKNOWN": Status.UNKNOWN,
+    "CRASHED": Status.UNKNOWN,
+    "KILLED": Status.UNKNOWN,
+    "liar": Status.UNKNOWN,
+    "nan": Status.UNKNOWN,
+    "raise": Status.UNKNOWN,
+    "exit": Status.UNKNOWN,
+    "crash": Status.UNKNOWN,
+    "killed": Status.UNKNOWN,
+    "hang": Status.TIMEOUT,
+}
+
+
+@pytest.fixture(scope="module")
+def workspace() -> Iterator[Workspace]:
+    with Workspace(NEEDLE) as workspace:
+        yield workspace
+
+
+@pytest.fixture
+def behave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], object]:
+    script = tmp_path / "behaviour"
+    monkeypatch.setenv("SUREBOUND_FAKE_SOLVER", str(script))
+    return script.write_text
+
+
+def verdict_of(stage: Stage, workspace: Workspace) -> Verdict:
+    records, undecided = decide(
+        [stage], [example_of(0, CENTER[0], 0, Fraction(2, 5), "")], Setting(), workspace
+    )
+    return [*records, *(example.left_open() for example in undecided)][0].verdict
+
+
+def test_every_solver_status_ends_in_its_verdict(
+    behave: Callable[[str], object], workspace: Workspace
+) -> None:
+    workspace.close()
+    for behaviour, expected in EXPECTED.items():
+        behave(behaviour)
+        verdict = verdict_of(
+            MixedInteger(seconds=0.2 if behaviour == "hang" else 20.0, solver=FAKE), workspace
+        )
+        assert verdict.status is expected, behaviour
+        assert not verdict.float_sound
+        assert verdict.detail or verdict.status is Status.ROBUST
+
+
+def test_the_relaxation_reads_statuses_the_same_way(
+    behave: Callable[[str], object], workspace: Workspace
+) -> None:
+    workspace.close()
+    for behaviour in ("OPTIMAL", "INFEASIBLE", "liar", "nan"):
+        behave(behaviour)
+        assert verdict_of(LinearRelaxation(solver=FAKE), workspace).status is EXPECTED[behaviour], behaviour
+
+
+def test_networks_that_are_not_piecewise_linear_pass_the_solvers_by() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).requires_grad_(False)
+    label = net(CENTER).argmax(1)
+    verdict = verify(net, CENTER, label, "2/5", Cascade("t", (MixedInteger(),))).records[0].verdict
+    assert verdict.status is Status.UNKNOWN
+    assert "not piecewise linear" in verdict.detail
+
+
+# -- stages and workers that fail ------------------------------------------------------------------------------
+
+
+def poisoned() -> tuple[torch.Tensor, torch.Tensor]:
+    images = torch.full((6, 2), 0.5)
+    images[:, 1] = 0.4
+    images[3, 0] = 0.0
+    return images, torch.tensor([0, 0, 0, 1, 0, 0])
+
+
+@pytest.mark.parametrize(("how", "jobs"), [("raise", None), ("kill", 2)])
+def test_a_failure_costs_one_example_and_is_tried_twice(how: str, jobs: int | None, tmp_path: Path) -> None:
+    images, labels = poisoned()
+    log = tmp_path / "log"
+    stages = (Misbehave(how, str(log)), Certain())
+    results = verify(steep(), images, labels, "1/100", Cascade("t", stages), jobs=jobs, out=tmp_path)
+    statuses = [record.verdict.status for record in results]
+    assert statuses == [Status.ROBUST] * 3 + [Status.ERROR] + [Status.ROBUST] * 2
+    error = results.records[3].verdict
+    assert error.stage == "misbehave"
+    assert {"raise": "RuntimeError: poison", "kill": "SIGKILL"}[how] in error.detail
+    assert log.read_text() == "xx"
+    # A second run tries errors again, and only them.
+    verify(steep(), images, labels, "1/100", Cascade("t", stages[1:]), out=tmp_path)
+    with Store.read(tmp_path / "results.db") as store:
+        assert {record.verdict.status for record in store.records()} == {Status.ROBUST}
+
+
+def test_a_pool_gives_the_same_answers() -> None:
+    images = torch.rand(20, 2, generator=torch.Generator().manual_seed(0))
+    labels = steep()(images).argmax(1)
+    stages = Cascade("t", (Clean(), PgdAttack(10, 1)))
+    alone = verify(steep(), images, labels, ["1/20", "1/5"], stages)
+    together = verify(steep(), images, labels, ["1/20", "1/5"], stages, jobs=2)
+    assert len(together) == 40
+    for a, b in zip(alone, together, strict=True):
+        assert (a.index, a.eps, a.prediction) == (b.index, b.eps, b.prediction)
+        assert (a.verdict.status, a.verdict.stage) == (b.verdict.status, b.verdict.stage)
+        if a.verdict.witness is not None:
+            assert torch.equal(a.verdict.witness, b.verdict.witness)
+    assert {record.verdict.status for record in together} == {Status.FALSIFIED, Status.UNKNOWN}
+
+
+# -- resuming --------------------------------------------------------------------------------------------------
+
+_SCRIPT = """
+import sys, torch
+from surebound.verify.workspace import Workspace
+from tests.verify.nets import Slow, steep
+from surebound.verify import Cascade, verify
+from surebound.verify.stages import Clean
+if __name__ == "__main__":
+    images = torch.rand(12, 2, generator=torch.Generator().manual_seed(0))
+    labels = steep()(images).argmax(1)
+    verify(steep(), images, labels, "1/20", Cascade("t", (Clean(), Slow(0.2))), out=sys.argv[1])
+"""
+
+
+def test_kill_dash_nine_and_go_on(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(_SCRIPT)
+    root = str(Path(__file__).parents[2])
+    command = [sys.executable, str(script), str(tmp_path / "run")]
+    environment = {**os.environ, "PYTHONPATH": root}
+    process = subprocess.Popen(command, env=environment)
+    path = tmp_path / "run" / "results.db"
+    deadline = time.monotonic() + 60
+    count = 0
+    while count < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+        if path.exists() and path.stat().st_size:
+            with Store.read(path) as store:
+                count = len(list(store.records()))
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    with Store.read(path) as store:
+        before = {record.index: record.verdict.seconds for record in store.records()}
+    assert 3 <= len(before) < 12
+    subprocess.run(command, env=environment, check=True, timeout=60)
+    with Store.read(path) as store:
+        after = {record.index: record.verdict.seconds for record in store.records()}
+    assert sorted(after) == list(range(12))
+    assert {index: after[index] for index in before} == before  # nothing was done twice
+
+
+def test_other_weights_are_refused(tmp_path: Path) -> None:
+    images, labels = torch.tensor([[0.9, 0.1]]), ZERO
+    verify(steep(), images, labels, "1/20", "fast", out=tmp_path)
+    with pytest.raises(StoreError, match="results of other weights"):
+        verify(steep(2.0), images, labels, "1/20", "fast", out=tmp_path)
+    assert len(verify(steep(2.0), images, labels, "1/20", "fast", out=tmp_path, mix=True)) == 1
+    verify(steep(), images, labels, "1/20", "fast", out=tmp_path / "b", clip=(0, 1))
+    with pytest.raises(StoreError, match="another specification"):
+        verify(steep(), images, labels, "1/20", "fast", out=tmp_path / "b", clip=None)
+
+
+def test_other_data_are_refused(tmp_path: Path) -> None:
+    verify(steep(), torch.tensor([[0.9, 0.1]]), ZERO, "1/20", "fast", out=tmp_path)
+    with pytest.raises(StoreError, match="another example 0"):
+        verify(steep(), torch.tensor([[0.8, 0.1]]), ZERO, "1/20", "fast", out=tmp_path)
+
+
+def test_a_run_can_be_extended_and_deepened(tmp_path: Path) -> None:
+    images = torch.tensor([[0.9, 0.1], [0.5, 0.45], [0.2, 0.8]])
+    labels = torch.tensor([0, 0, 1])
+    asked: list[int] = []
+
+    def watch(now: Progress) -> None:
+        asked.extend(record.index for record in now.records)
+
+    first = verify(
+        steep(),
+        images,
+        labels,
+        "1/20",
+        Cascade("a", (Clean(),)),
+        indices=[0, 1],
+        out=tmp_path,
+        progress=watch,
+    )
+    assert [r.verdict.status for r in first] == [Status.UNKNOWN, Status.UNKNOWN]
+    again = verify(steep(), images, labels, "1/20", Cascade("a", (Clean(),)), out=tmp_path, progress=watch)
+    assert asked == [0, 1, 2]  # only the new one
+    assert len(again) == 3
+    asked.clear()
+    deep = verify(
+        steep(),
+        images,
+        labels,
+        "1/20",
+        Cascade("b", (Clean(), IntervalBounds(), PgdAttack(20, 2))),
+        out=tmp_path,
+        progress=watch,
+    )
+    assert sorted(asked) == [0, 1, 2]  # unknowns of a weaker cascade are open questions
+    assert [r.verdict.status for r in deep] == [Status.ROBUST, Status.FALSIFIED, Status.ROBUST]
+
+
+def test_what_another_process_settled_is_not_done_again(tmp_path: Path) -> None:
+    images = torch.rand(4, 2, generator=torch.Generator().manual_seed(0))
+    labels = steep()(images).argmax(1)
+
+    def interfere(now: Progress) -> None:
+        if now.done == 1:
+            with Store.open(tmp_path / "results.db", identity) as other:
+                verdict = Verdict(Status.ROBUST, "elsewhere", -1.0)
+                other.add([Record(3, int(labels[3]), int(labels[3]), Fraction(1, 100), verdict)], "other")
+
+    identity = identity_of(steep(), images, (0.0, 1.0))
+    stages = Cascade("t", (Certain(),))
+    results = verify(steep(), images, labels, "1/100", stages, out=tmp_path, progress=interfere)
+    assert [record.verdict.stage for record in results] == ["certain"] * 3 + ["elsewhere"]
+
+
+# -- questions that cannot be meant ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"eps": "-1/10"}, InputError, "negative"),
+        ({"eps": []}, InputError, "no eps was given"),
+        ({"eps": "x"}, InputError, "not a finite number"),
+        ({"labels": torch.tensor([7])}, SpecError, "must be in 0..1"),
+        ({"images": torch.rand(1, 3).double()}, InputError, "images are torch.float64"),
+        ({"images": torch.full((1, 3), 2.0)}, InputError, "outside clip"),
+        ({"images": torch.full((1, 3), math.nan)}, InputError, "NaN"),
+        ({"jobs": 0}, InputError, "1 or more worker processes"),
+        ({"timeout": 0.0}, InputError, "more than 0"),
+        ({"indices": [5]}, InputError, "index 5: there are 1 images"),
+        (
+            {"cascade": "best"},
+            ConfigError,
+            "cascade 'best' is not known; choose one of: default, paper, fast",
+        ),
+        (
+            {"cascade": Cascade("c", (MixedInteger(solver="cplex"),))},
+            ConfigError,
+            "solver 'cplex' is not known",
+        ),
+    ],
+)
+def test_bad_input_is_refused_clearly(
+    changes: dict[str, object], error: type[Exception], message: str
+) -> None:
+    given = {"images": CENTER, "labels": ZERO, "eps": "1/10", "cascade": "fast", **changes}
+    with pytest.raises(error, match=message):
+        verify(NEEDLE, **given)  # type: ignore[arg-type]
+
+
+def test_cascades_are_data() -> None:
+    assert cascade("paper").names == ("clean", "interval", "pgd", "mip", "lp")
+    assert cascade("default").key != cascade("fast").key
+    assert len({cascade("default").key, Cascade("x", (MixedInteger(seconds=5),)).key}) == 2
+    with pytest.raises(ConfigError, match="no stages"):
+        Cascade("empty", ())
+    with pytest.raises(ConfigError, match="'pgd' twice"):
+        Cascade("twice", (PgdAttack(), PgdAttack()))
+
+
+def test_radii() -> None:
+    assert parse_radii("0:0.45:0.05") == [Fraction(k, 20) for k in range(10)]
+    assert parse_radii("0.1,8/255") == [Fraction(8, 255), Fraction(1, 10)]
+    for text, message in (
+        ("0:1", "FIRST:LAST:STEP"),
+        ("1:0:0.1", "positive"),
+        ("0:1:1e-9", "the most is 1000"),
+        ("-1", "negative"),
+    ):
+        with pytest.raises(InputError, match=message):
+            parse_radii(text)
+
+
+def test_summary() -> None:
+    def record(index: int, status: Status, stage: str, sound: bool = False) -> Record:
+        bound = -1.0 if status is Status.ROBUST else math.inf
+        witness = torch.zeros(1) if status is Status.FALSIFIED else None
+        verdict = Verdict(status, stage, bound, witness, float_sound=sound)
+        return Record(index, 0, 0, Fraction(1, 10), verdict, stage_seconds=(("clean", 1.0), (stage, 2.0)))
+
+    results = Results(
+        (
+            record(0, Status.FALSIFIED, "clean"),
+            record(1, Status.FALSIFIED, "pgd"),
+            record(2, Status.FALSIFIED, "mip"),
+            record(3, Status.ROBUST, "interval", sound=True),
+            record(4, Status.ROBUST, "mip"),
+            record(5, Status.UNKNOWN, "lp"),
+            record(6, Status.TIMEOUT, "mip"),
+            record(7, Status.ERROR, "mip"),
+        )
+    )
+    summary = results.summary()
+    assert summary.clean_error == 1 / 8
+    assert summary.interval == (2 / 8, 6 / 8)
+    assert summary.falsified_error == 3 / 8
+    assert summary.float_sound_error == 7 / 8
+    assert dict(summary.statuses) == {"falsified": 3, "robust": 2, "unknown": 1, "timeout": 1, "error": 1}
+    assert ("mip", "robust", 1) in summary.stages
+    assert dict(summary.stage_seconds)["mip"] == 8.0
+    assert len(results.with_status("unknown", Status.ERROR)) == 2
+    with pytest.raises(InputError, match="about one radius; given: no records"):
+        results.summary("1/5")
+
+
+def test_the_hash_of_weights_sees_every_number() -> None:
+    state = {k: v.clone() for k, v in steep().state_dict().items()}
+    before = weights_hash(state)
+    state["0.weight"][0, 0] = torch.nextafter(state["0.weight"][0, 0], torch.tensor(2.0))
+    assert weights_hash(state) != before
