@@ -16,7 +16,7 @@ from surebound.propagate.linear import linear_bounds
 from surebound.propagate.margins import worst_margins
 from surebound.region import Box, LinfBall
 from surebound.spec import LinearSpec
-from surebound.train import methods, train
+from surebound.train import Evaluation, Plan, methods, train
 from surebound.verify import verify
 from surebound.zoo import load
 
@@ -24,9 +24,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Box",
+    "Evaluation",
     "Interval",
     "LinearSpec",
     "LinfBall",
+    "Plan",
     "Soundness",
     "__version__",
     "attack",

@@ -185,7 +185,7 @@ def _supervise(name: str, path: Path, data_dir: Path | None, work: Callable[[Cal
 def _stop_on_signals() -> Iterator[list[int]]:
     """A list that receives SIGINT and SIGTERM instead of the process; a second one acts as usual."""
     received: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def receive(number: int, frame: FrameType | None) -> None:
         received.append(number)

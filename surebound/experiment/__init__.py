@@ -1,0 +1,1 @@
+"""Experiments: configurations, presets, run directories, and what commands work on."""

@@ -85,7 +85,7 @@ def _value(kind: Any, value: Any, where: str) -> Any:
         if len(kinds) != len(value):
             raise ConfigError(f"{where} must have {len(kinds)} entries, got {len(value)}")
         return tuple(_value(k, v, f"{where}[{i}]") for i, (k, v) in enumerate(zip(kinds, value, strict=True)))
-    if is_dataclass(kind) or kind is Method:
+    if isinstance(kind, type) and (is_dataclass(kind) or kind is Method):
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where} must be a table, got {value!r}")
         return decode(kind, value, where)

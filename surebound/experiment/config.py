@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """How a run behaves towards the machine; none of it changes what is computed, but `threads` may, in the last bit."""
+    """How a run behaves towards the machine; only `threads` may change what is computed, in the last bit."""
 
     device: str = "cpu"
     threads: int | None = None  # None: chosen by a trial
@@ -65,8 +65,8 @@ class Config:
     model: ModelConfig
     method: Method
     plan: Plan
-    evaluation: Evaluation = Evaluation()
-    run: RunConfig = RunConfig()
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    run: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:
         if self.method.robust and self.plan.eps_train == 0:
@@ -76,8 +76,8 @@ class Config:
             )
         if not self.method.robust and self.plan.eps_train > 0:
             raise ConfigError(
-                f"plan.eps_train is {self.plan.eps_train}, but the method {self.method.name!r} has no use for a radius: "
-                "set it to 0, or choose a method that trains against perturbations"
+                f"plan.eps_train is {self.plan.eps_train}, but the method {self.method.name!r} has no use for a "
+                "radius: set it to 0, or choose a method that trains against perturbations"
             )
 
     def to_toml(self) -> str:

@@ -47,7 +47,7 @@ class MetricsFile(Observer):
     def close(self) -> None:
         """Flush the events."""
         if self._board is not None:
-            self._board.close()  # type: ignore[no-untyped-call]
+            self._board.close()
 
     def _append(self, record: dict[str, object]) -> None:
         try:
@@ -62,7 +62,7 @@ class MetricsFile(Observer):
         if self._board is not None:
             for name, value in values.items():
                 if isinstance(value, int | float):
-                    self._board.add_scalar(name, value, step)  # type: ignore[no-untyped-call]
+                    self._board.add_scalar(name, value, step)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -88,4 +88,4 @@ def _summary_writer(directory: Path) -> SummaryWriter | None:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(directory))  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(directory))

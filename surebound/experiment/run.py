@@ -21,8 +21,9 @@ from surebound.numerics import Soundness
 from surebound.train.checkpoint import replace_file
 from surebound.train.distributed import Group, process_group
 from surebound.train.evaluate import Errors, Evaluation, measure
-from surebound.train.loop import Loop, Outcome, Surroundings, Task
+from surebound.train.loop import Loop
 from surebound.train.observe import Observer, Observers
+from surebound.train.task import Outcome, Surroundings, Task
 from surebound.train.threads import ThreadChoice, choose_threads
 
 

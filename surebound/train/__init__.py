@@ -5,10 +5,11 @@ from __future__ import annotations
 from surebound.train import methods
 from surebound.train.api import train
 from surebound.train.evaluate import Errors, Evaluation, measure
-from surebound.train.loop import Loop, Outcome, Surroundings, Task
+from surebound.train.loop import Loop
 from surebound.train.observe import Observer, Progress
 from surebound.train.plan import Plan
 from surebound.train.regularise import BoundRegulariser
+from surebound.train.task import Outcome, Surroundings, Task
 
 __all__ = [
     "BoundRegulariser",

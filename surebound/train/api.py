@@ -15,10 +15,11 @@ from surebound.train.checkpoint import CheckpointStore
 from surebound.train.distributed import process_group
 from surebound.train.evaluate import Domain, Evaluation
 from surebound.train.examples import examples_of
-from surebound.train.loop import Loop, Outcome, Surroundings, Task
+from surebound.train.loop import Loop
 from surebound.train.methods.base import Method
 from surebound.train.observe import Observer
 from surebound.train.plan import Plan
+from surebound.train.task import Outcome, Surroundings, Task
 
 
 def train(

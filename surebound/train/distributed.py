@@ -62,12 +62,15 @@ class Group:
                 dist.broadcast(tensor, 0)
 
 
+ALONE = Group()
+
+
 @contextmanager
 def process_group(backend: str = "gloo") -> Iterator[Group]:
     """The group that `torchrun` describes in the environment, or one process alone."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size <= 1:
-        yield Group()
+        yield ALONE
         return
     owned = not dist.is_initialized()
     if owned:

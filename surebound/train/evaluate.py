@@ -15,7 +15,7 @@ from surebound.errors import ConfigError
 from surebound.numerics import Soundness, exact_fraction
 from surebound.propagate.margins import worst_margins
 from surebound.region import LinfBall
-from surebound.train.distributed import Group
+from surebound.train.distributed import ALONE, Group
 from surebound.train.examples import Examples
 from surebound.train.losses import others
 
@@ -84,7 +84,7 @@ def measure(
     *,
     soundness: Soundness = Soundness.DEPLOYED,
     domain: Domain = (0.0, 1.0),
-    group: Group = Group(),
+    group: Group = ALONE,
     seed: int = 0,
 ) -> Errors:
     """Measure `model`, in evaluation mode, on `split`; the processes of a group share the work."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+import torch.utils.data
 from torch import Tensor
 
 from surebound.data.types import Dataset, Split
@@ -79,7 +80,7 @@ def examples_of(data: object, what: str, device: torch.device) -> Examples:
         )
     if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
         return _pair(data[0], data[1], device)
-    if isinstance(data, Sequence) or (hasattr(type(data), "__getitem__") and hasattr(type(data), "__len__")):
+    if isinstance(data, Sequence | torch.utils.data.Dataset):
         return _stacked(data, what, device)
     raise InputError(
         f"{what} is a {type(data).__name__}; give a surebound.data.Split, a pair of tensors (inputs, labels), "
@@ -95,7 +96,13 @@ def _pair(inputs: Tensor, labels: Tensor, device: torch.device) -> Examples:
 
 def _stacked(data: Any, what: str, device: torch.device) -> Examples:
     """A torch Dataset, read once into memory."""
-    if len(data) == 0:
+    try:
+        empty = len(data) == 0
+    except TypeError:
+        raise InputError(
+            f"{what} is a dataset without a length; read it into tensors (inputs, labels)"
+        ) from None
+    if empty:
         raise InputError(f"{what} is empty; training needs at least one example")
     items = [data[i] for i in range(len(data))]
     if not all(

@@ -8,67 +8,26 @@ draw from them).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from surebound.data.augment import Augment
 from surebound.data.order import BatchOrder, stream
 from surebound.data.types import to_unit
 from surebound.errors import ConfigError, DivergedError
 from surebound.graph import Program, program_of
 from surebound.numerics import Soundness
-from surebound.train.checkpoint import Checkpoint, CheckpointStore
+from surebound.train.checkpoint import Checkpoint
 from surebound.train.clock import Clock
-from surebound.train.distributed import Group
-from surebound.train.evaluate import Domain, Errors, Evaluation, measure
-from surebound.train.examples import Examples
-from surebound.train.methods.base import Batch, Loss, Method
-from surebound.train.observe import Observer, Progress
-from surebound.train.plan import Plan
+from surebound.train.evaluate import Errors, measure
+from surebound.train.methods.base import Batch, Loss
+from surebound.train.observe import Progress
 from surebound.train.state import all_finite, capture, restore
+from surebound.train.task import Outcome, Surroundings, Task
 from surebound.train.window import Window
 
 CHECK_EVERY = 50  # steps between looks at the accumulated loss: each costs a synchronisation with the host
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """What is trained on what, how."""
-
-    model: nn.Module
-    train: Examples
-    method: Method
-    plan: Plan
-    held_out: Examples | None = None
-    augment: Augment | None = None
-    domain: Domain = (0.0, 1.0)
-    evaluation: Evaluation = Evaluation()
-
-
-@dataclass(frozen=True, eq=False)
-class Surroundings:
-    """Where a loop runs: its processes, its checkpoints, its listeners, and who may stop it."""
-
-    group: Group = Group()
-    checkpoints: CheckpointStore | None = None
-    checkpoint_seconds: float = 60.0
-    log_every: int = 100
-    observer: Observer = field(default_factory=Observer)
-    stop: Callable[[], bool] = lambda: False
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a loop ended: finished, or stopped on request after `step` steps."""
-
-    step: int
-    finished: bool
-    best_step: int | None = None
-    best_error: float | None = None
 
 
 class Loop:

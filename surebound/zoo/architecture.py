@@ -78,5 +78,5 @@ class Architecture:
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> Architecture:
         """What `record` returned."""
-        values = {key: tuple(v) if isinstance(v, list) else v for key, v in record.items()}
+        values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in record.items()}
         return cls(**values)

@@ -15,7 +15,8 @@ from surebound.data import fake
 from surebound.experiment.nets import architecture_of
 from surebound.experiment.overrides import Overrides
 from surebound.experiment.presets import preset, preset_names
-from surebound.train.loop import Loop, Task
+from surebound.train.loop import Loop
+from surebound.train.task import Task
 from surebound.zoo import Architecture
 
 

@@ -23,7 +23,8 @@ from surebound.data import Augment
 from surebound.train.distributed import process_group
 from surebound.train.evaluate import Evaluation
 from surebound.train.examples import TensorExamples
-from surebound.train.loop import Loop, Surroundings, Task
+from surebound.train.loop import Loop
+from surebound.train.task import Surroundings, Task
 from surebound.train.methods import IBP
 from surebound.train.observe import Observer
 from surebound.train.plan import Plan

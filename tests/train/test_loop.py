@@ -17,10 +17,11 @@ from surebound.train.api import train
 from surebound.train.checkpoint import CheckpointStore
 from surebound.train.evaluate import Errors, Evaluation, measure
 from surebound.train.examples import TensorExamples, examples_of
-from surebound.train.loop import Loop, Surroundings, Task, score
+from surebound.train.loop import Loop, score
 from surebound.train.methods import IBP, Adversarial, Batch, Loss, Method, Nominal
 from surebound.train.observe import Observer, Progress
 from surebound.train.plan import Plan
+from surebound.train.task import Surroundings, Task
 from tests.train.nets import fresh_net, reference_margins, tiny_data, tiny_net
 
 PLAN = Plan(
