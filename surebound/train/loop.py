@@ -60,13 +60,13 @@ class Loop:
     def run(self) -> Outcome:
         """Train until the plan's last step, or until asked to stop."""
         steps, around = self.task.plan.steps, self.around
-        self._prepare()
+        self.prepare()
         around.observer.started(self.step, steps)
         clock = Clock(self.step, around.checkpoint_seconds)
         self.task.model.train()
         stopping = False
         while self.step < steps and not stopping:
-            stopping = self._advance()
+            stopping = self.advance()
             last = self.step == steps
             if last or self.step % CHECK_EVERY == 0:
                 self._require_finite()
@@ -81,7 +81,8 @@ class Loop:
         best, best_step = self.best or (None, None)
         return Outcome(self.step, self.step >= steps, best_step, best)
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
+        """Trace the network if the method wants it, and continue from the last checkpoint."""
         if self.task.method.bound_based:  # before restoring: tracing may draw from the global generator
             self.program = program_of(self.task.model, self._examples(0)[0][:2])
         store = self.around.checkpoints
@@ -92,7 +93,7 @@ class Loop:
             self.best = tuple(found.state["best"]) if found.state.get("best") else None
         self.around.group.broadcast_([*self.parameters, *self.task.model.buffers()])
 
-    def _advance(self) -> bool:
+    def advance(self) -> bool:
         """One step of the optimiser; whether some process was asked to stop."""
         loss = self._loss()
         self.optimiser.zero_grad(set_to_none=True)
