@@ -31,9 +31,10 @@ EXAMPLES = """
   surebound train digits-ibp --out runs/digits
   surebound resume runs/digits
 
-  [dim]# how much can be proved of it, in the arithmetic that runs and in exact arithmetic[/dim]
-  surebound bounds runs/digits --eps 1/20
-  surebound bounds runs/digits --eps 1/20 --soundness real
+  [dim]# what is proved by bounds, what breaks under attack, and which of the rest can be decided[/dim]
+  surebound bounds runs/digits --eps 1/10 --method alpha-crown
+  surebound attack runs/digits --eps 1/10 --steps 200 --restarts 10
+  surebound verify runs/digits --eps 1/10
 
   [dim]# a network of your own: a function that builds it, its weights, ten of your images[/dim]
   surebound bounds mypkg.nets:build --weights w.safetensors --data images.npz --first 10 --eps 8/255

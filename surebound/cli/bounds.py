@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 
 
 class Method(enum.StrEnum):
-    """How the bounds are computed."""
+    """The names of surebound.propagate.margins.METHODS, which this module must not import at the top."""
 
     INTERVAL = "interval"
+    CROWN_IBP = "crown-ibp"
+    CROWN = "crown"
+    ALPHA_CROWN = "alpha-crown"
 
 
 class Arithmetic(enum.StrEnum):
@@ -45,6 +48,7 @@ DATA_HELP = (
     "A dataset's name or a file of arrays, .npz or .safetensors (default: what the network was made for)."
 )
 SOUNDNESS_HELP = "The arithmetic: deployed (every float32 execution), real (exact), none (proves nothing)."
+METHOD_HELP = "From quick to tight; all but the first are linear bounds, never looser than intervals."
 SHOW_HELP = "margins: of the class that comes closest to the true one; outputs: every output's range."
 
 
@@ -69,7 +73,7 @@ def bounds(
         list[int] | None, typer.Option("--index", help="An image by its number; may be repeated.")
     ] = None,
     first: Annotated[int | None, typer.Option("--first", help="The first N images (default: all).")] = None,
-    method: Annotated[Method, typer.Option("--method", help="How to bound.")] = Method.INTERVAL,
+    method: Annotated[Method, typer.Option("--method", help=METHOD_HELP)] = Method.INTERVAL,
     soundness: Annotated[Arithmetic, typer.Option("--soundness", help=SOUNDNESS_HELP)] = Arithmetic.DEPLOYED,
     show: Annotated[Show, typer.Option("--show", help=SHOW_HELP)] = Show.MARGINS,
     clip: Annotated[
@@ -84,7 +88,7 @@ def bounds(
 
     Examples:
 
-      surebound bounds mypkg.nets:build --weights w.safetensors --data digits --first 10 --eps 8/255
+      surebound bounds runs/digits --eps 1/10 --first 10 --method alpha-crown
 
       surebound bounds mypkg.nets:build --data images.npz --index 3 --index 7 --eps 0.1 --show outputs
     """
@@ -103,9 +107,9 @@ def bounds(
             images, labels = test.batch(torch.tensor(numbers))
             region = LinfBall(images, eps, clip)
             if show is Show.MARGINS:
-                rows += margin_rows(network, region, labels, numbers, soundness)
+                rows += margin_rows(network, region, labels, numbers, method, soundness)
             else:
-                rows += output_rows(network, region, labels, numbers, soundness)
+                rows += output_rows(network, region, labels, numbers, method, soundness)
     print_table(MARGIN_COLUMNS if show is Show.MARGINS else OUTPUT_COLUMNS, rows, form)
     if form is Format.TABLE and show is Show.MARGINS:
         typer.echo(conclusion(rows, eps, soundness))
@@ -130,13 +134,18 @@ OUTPUT_COLUMNS = ("image", "label", "output", "lower", "value", "upper")
 
 
 def margin_rows(
-    network: nn.Module, region: LinfBall, labels: Tensor, numbers: list[int], soundness: Arithmetic
+    network: nn.Module,
+    region: LinfBall,
+    labels: Tensor,
+    numbers: list[int],
+    method: Method,
+    soundness: Arithmetic,
 ) -> list[list[Cell]]:
     """One line per image: the class that comes closest to overtaking the true one, and by how much."""
     from surebound.numerics import proved
     from surebound.propagate import worst_margins
 
-    margins = worst_margins(network, region, labels, soundness=soundness.value)  # (B, K)
+    margins = worst_margins(network, region, labels, method=method.value, soundness=soundness.value)  # (B, K)
     if margins.shape[1] < 2:
         raise InputError("the network has a single output, so there are no margins; use --show outputs")
     predictions = network(region.x).argmax(1)
@@ -159,13 +168,30 @@ def margin_rows(
 
 
 def output_rows(
-    network: nn.Module, region: LinfBall, labels: Tensor, numbers: list[int], soundness: Arithmetic
+    network: nn.Module,
+    region: LinfBall,
+    labels: Tensor,
+    numbers: list[int],
+    method: Method,
+    soundness: Arithmetic,
 ) -> list[list[Cell]]:
     """One line per image and output: its range over the region, and its value at the image."""
-    from surebound.propagate import interval_bounds
+    import torch
 
-    box = interval_bounds(network, region, soundness=soundness.value)
-    values, lower, upper = network(region.x).flatten(1), box.lower.flatten(1), box.upper.flatten(1)  # (B, K)
+    from surebound.propagate import interval_bounds, worst_margins
+    from surebound.spec import LinearSpec
+
+    values = network(region.x).flatten(1)  # (B, K)
+    if method is Method.INTERVAL:
+        box = interval_bounds(network, region, soundness=soundness.value)
+        lower, upper = box.lower.flatten(1), box.upper.flatten(1)
+    else:  # z_k and -z_k as specifications
+        both = torch.eye(values.shape[1], dtype=values.dtype).repeat(2, 1)
+        both[values.shape[1] :] *= -1
+        found = worst_margins(
+            network, region, spec=LinearSpec(both), method=method.value, soundness=soundness.value
+        )
+        upper, lower = found.chunk(2, dim=1)[0], -found.chunk(2, dim=1)[1]
     return [
         [number, int(labels[i]), k, float(lower[i, k]), float(values[i, k]), float(upper[i, k])]
         for i, number in enumerate(numbers)

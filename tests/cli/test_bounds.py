@@ -14,6 +14,9 @@ from torch import nn
 from typer.testing import CliRunner, Result
 
 from surebound.cli import build_app
+from surebound.cli.bounds import Arithmetic, Method
+from surebound.numerics import Soundness
+from surebound.propagate.margins import METHODS
 
 runner = CliRunner()
 
@@ -81,8 +84,9 @@ def corners(eps: float) -> torch.Tensor:
     return (images + eps * signs).clamp(0, 1)
 
 
-def test_margins_hold_at_every_corner(folder: Path) -> None:
-    found = rows(run(folder, "build", *COMMON, "--eps", "1/20"))
+@pytest.mark.parametrize("method", Method)
+def test_margins_hold_at_every_corner(folder: Path, method: Method) -> None:
+    found = rows(run(folder, "build", *COMMON, "--eps", "1/20", "--method", method.value))
     assert [row["image"] for row in found] == [0, 1, 2, 3, 4]
     with torch.no_grad():
         outputs = network()(corners(0.05).flatten(0, 1)).reshape(16, 5, 3)
@@ -94,13 +98,33 @@ def test_margins_hold_at_every_corner(folder: Path) -> None:
     assert found[4]["proved"] is False
 
 
+def test_the_names_are_the_engines() -> None:
+    assert [method.value for method in Method] == list(METHODS)
+    assert [arithmetic.value for arithmetic in Arithmetic] == [mode.value for mode in Soundness]
+
+
 def test_radius_zero_proves_what_is_classified_correctly(folder: Path) -> None:
     found = rows(run(folder, "build", *COMMON, "--eps", "0"))
     assert [row["proved"] for row in found] == [True, True, True, True, False]
 
 
-def test_outputs_hold_at_every_corner(folder: Path) -> None:
-    found = rows(run(folder, "build", *COMMON, "--eps", "0.05", "--show", "outputs", "--index", "2"))
+@pytest.mark.parametrize("method", [Method.INTERVAL, Method.CROWN])
+def test_outputs_hold_at_every_corner(folder: Path, method: Method) -> None:
+    found = rows(
+        run(
+            folder,
+            "build",
+            *COMMON,
+            "--eps",
+            "0.05",
+            "--show",
+            "outputs",
+            "--index",
+            "2",
+            "--method",
+            method.value,
+        )
+    )
     assert [row["output"] for row in found] == [0, 1, 2]
     with torch.no_grad():
         outputs = network()(corners(0.05)[:, 2])
