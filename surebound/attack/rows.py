@@ -33,6 +33,7 @@ class Problem:
     choices: int  # how many of them can be violated at all
     seed: int
     chunk: int  # rows that may be in flight
+    names: Tensor  # (B,) int64: what examples are called in random draws
 
 
 class Rows:
@@ -177,4 +178,4 @@ class Rows:
         return math.prod(self.x.shape[1:])
 
     def _keys(self, purpose: tuple[int, ...]) -> Tensor:
-        return noise.row_keys(self._problem.seed, self.example, self.trial, *purpose)
+        return noise.row_keys(self._problem.seed, self._problem.names[self.example], self.trial, *purpose)

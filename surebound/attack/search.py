@@ -67,10 +67,15 @@ def attack_region(
     spec: LinearSpec | None = None,
     proved: Tensor | None = None,  # (B,) bool
     seed: int = 0,
+    names: Tensor | None = None,  # (B,) int64
     memory: int = DEFAULT_MEMORY,
     progress: Progress | None = None,
 ) -> AttackResult:
-    """``attack`` inside any region, a box with its own width in every coordinate for example."""
+    """``attack`` inside any region, a box with its own width in every coordinate for example.
+
+    ``names`` are numbers that examples are called by in random draws (default: their places in the batch), so that
+    an example is searched the same way whatever batch it comes in.
+    """
     method = PGD() if method is None else method
     _check(method, proved, seed, len(region))
     with evaluating(model), torch.no_grad():
@@ -86,7 +91,8 @@ def attack_region(
         choices = max(1, int((values > -torch.inf).sum(1).max()))
         ledger = Ledger(box.reference, worst(values).nan_to_num(torch.inf), clean, method.trials(choices))
         targets = values.argsort(dim=1, descending=True, stable=True)
-        problem = Problem(network, box, objective, targets, choices, seed, rows)
+        called = torch.arange(len(box)) if names is None else names.long()
+        problem = Problem(network, box, objective, targets, choices, seed, rows, called)
         method(problem, ledger, attacked.nonzero().squeeze(1), progress)
         return _judge(problem, ledger, clean, attacked)
 

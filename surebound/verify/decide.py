@@ -133,6 +133,7 @@ def _query(batch: list[Example], setting: Setting) -> Query:
         region=LinfBall(images, batch[0].eps, setting.clip),
         labels=labels,
         margins=without_true_class(margins, labels),
+        indices=torch.tensor([example.index for example in batch]),
         seed=setting.seed,
         seconds=setting.timeout,
     )

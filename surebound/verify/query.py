@@ -23,6 +23,7 @@ class Query:
     region: LinfBall  # of B examples
     labels: Tensor  # (B,) int64
     margins: Tensor  # (B, K) float64
+    indices: Tensor  # (B,) int64: the examples' numbers, for random draws
     seed: int = 0
     seconds: float = math.inf  # that a stage may spend on each example
 
@@ -42,7 +43,11 @@ class Query:
     def take(self, index: Tensor) -> Query:
         """Some of the examples: index (N,)."""
         return dataclasses.replace(
-            self, region=self.region[index], labels=self.labels[index], margins=self.margins[index]
+            self,
+            region=self.region[index],
+            labels=self.labels[index],
+            margins=self.margins[index],
+            indices=self.indices[index],
         )
 
 

@@ -222,42 +222,33 @@ def test_networks_that_are_not_piecewise_linear_pass_the_solvers_by() -> None:
 
 def poisoned() -> tuple[torch.Tensor, torch.Tensor]:
     images = torch.full((6, 2), 0.5)
-    images[:, 1] = 0.4
+    images[:, 1] = torch.tensor([0.1, 0.45, 0.2, 0.4, 0.44, 0.3])
     images[3, 0] = 0.0
     return images, torch.tensor([0, 0, 0, 1, 0, 0])
 
 
-@pytest.mark.parametrize(("how", "jobs"), [("raise", None), ("kill", 2)])
+@pytest.mark.parametrize(("how", "jobs"), [("raise", None), ("kill", 1)])
 def test_a_failure_costs_one_example_and_is_tried_twice(how: str, jobs: int | None, tmp_path: Path) -> None:
+    """And a pool gives the same answers as this process, to the last bit of the witnesses."""
     images, labels = poisoned()
     log = tmp_path / "log"
-    stages = (Misbehave(how, str(log)), Certain())
-    results = verify(steep(), images, labels, "1/100", Cascade("t", stages), jobs=jobs, out=tmp_path)
-    statuses = [record.verdict.status for record in results]
-    assert statuses == [Status.ROBUST] * 3 + [Status.ERROR] + [Status.ROBUST] * 2
-    error = results.records[3].verdict
-    assert error.stage == "misbehave"
-    assert {"raise": "RuntimeError: poison", "kill": "SIGKILL"}[how] in error.detail
+    stages = Cascade("t", (Misbehave(how, str(log)), PgdAttack(10, 1), Certain()))
+    results = verify(steep(), images, labels, "1/20", stages, jobs=jobs, out=tmp_path)
+    expected = verify(steep(), images, labels, "1/20", Cascade("t", stages.stages[1:]))
+    assert {record.verdict.status for record in expected} == {Status.ROBUST, Status.FALSIFIED}
+    for record, other in zip(results, expected, strict=True):
+        if record.index == 3:
+            assert (record.verdict.status, record.verdict.stage) == (Status.ERROR, "misbehave")
+            assert {"raise": "RuntimeError: poison", "kill": "SIGKILL"}[how] in record.verdict.detail
+            continue
+        assert (record.verdict.status, record.prediction) == (other.verdict.status, other.prediction)
+        if other.verdict.witness is not None:
+            assert torch.equal(record.verdict.witness, other.verdict.witness)
     assert log.read_text() == "xx"
     # A second run tries errors again, and only them.
-    verify(steep(), images, labels, "1/100", Cascade("t", stages[1:]), out=tmp_path)
+    verify(steep(), images, labels, "1/20", Cascade("t", (Certain(),)), out=tmp_path)
     with Store.read(tmp_path / "results.db") as store:
-        assert {record.verdict.status for record in store.records()} == {Status.ROBUST}
-
-
-def test_a_pool_gives_the_same_answers() -> None:
-    images = torch.rand(20, 2, generator=torch.Generator().manual_seed(0))
-    labels = steep()(images).argmax(1)
-    stages = Cascade("t", (Clean(), PgdAttack(10, 1)))
-    alone = verify(steep(), images, labels, ["1/20", "1/5"], stages)
-    together = verify(steep(), images, labels, ["1/20", "1/5"], stages, jobs=2)
-    assert len(together) == 40
-    for a, b in zip(alone, together, strict=True):
-        assert (a.index, a.eps, a.prediction) == (b.index, b.eps, b.prediction)
-        assert (a.verdict.status, a.verdict.stage) == (b.verdict.status, b.verdict.stage)
-        if a.verdict.witness is not None:
-            assert torch.equal(a.verdict.witness, b.verdict.witness)
-    assert {record.verdict.status for record in together} == {Status.FALSIFIED, Status.UNKNOWN}
+        assert all(record.verdict.status.decided for record in store.records())
 
 
 # -- resuming --------------------------------------------------------------------------------------------------

@@ -13,7 +13,9 @@ from surebound.verify.workspace import Workspace
 
 
 def _search(method: Attack, query: Query, workspace: Workspace) -> list[Finding]:
-    result = attack_region(workspace.model, query.region, query.labels, method, seed=query.seed)
+    result = attack_region(
+        workspace.model, query.region, query.labels, method, seed=query.seed, names=query.indices
+    )
     pairs = zip(result.adversarial, result.success.tolist(), strict=True)
     return [Finding(witness=x.detach() if broken else None) for x, broken in pairs]
 
