@@ -60,7 +60,8 @@ class InnerBox:
 
 def project(x: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     """The closest point of the box; NaN becomes the lower end, because fmax and fmin ignore it."""
-    return torch.fmin(torch.fmax(x, lower), upper)
+    inside = torch.fmax(x, lower)
+    return torch.fmin(inside, upper, out=inside)
 
 
 def _check_finite(*ends: Tensor) -> None:

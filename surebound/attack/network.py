@@ -58,7 +58,8 @@ class Network:
         if not total.requires_grad:  # the network cuts the graph (rounding by detach, argmax, ...)
             return logits.detach(), torch.zeros_like(x)
         (gradient,) = torch.autograd.grad(total, x, materialize_grads=True)
-        return logits.detach(), gradient.nan_to_num(0.0, 0.0, 0.0)  # not in place: it may be expanded
+        # It may be expanded, which nothing can be written to; else this copies nothing.
+        return logits.detach(), gradient.contiguous().nan_to_num_(0.0, 0.0, 0.0)
 
     def _forward(self, x: Tensor) -> Tensor:
         try:

@@ -1,0 +1,174 @@
+"""`surebound attack`, from the command line to the table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from typer.testing import CliRunner, Result
+
+from surebound.attack import attack, starts
+from surebound.attack.methods import BY_NAME, PGD
+from surebound.cli import attack as command
+from surebound.cli import build_app
+
+NETS = """
+import torch
+from torch import nn
+
+def build():
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+
+class Odd(nn.Module):
+    def forward(self, x):
+        return torch.linalg.matrix_exp(x[:, 0])[:, 0]
+"""
+
+
+def network() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+
+
+@pytest.fixture
+def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module of a name of its own in the working directory, with weights and 30 images beside it."""
+    name = f"attacked_{abs(hash(tmp_path))}"
+    (tmp_path / f"{name}.py").write_text(NETS, encoding="utf-8")
+    save_file(network().state_dict(), tmp_path / "w.safetensors")
+    images = torch.rand(30, 1, 2, 2)
+    labels = network()(images).argmax(1)
+    labels[:3] = (labels[:3] + 1) % 3
+    save_file({"images": images, "labels": labels}, tmp_path / "data.safetensors")
+    monkeypatch.chdir(tmp_path)
+    return name
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(build_app(), ["attack", *words])
+
+
+def given(name: str, *words: str) -> Result:
+    return run(f"{name}:build", "--weights", "w.safetensors", "--data", "data.safetensors", *words)
+
+
+def test_the_table_agrees_with_the_library(name):
+    result = given(
+        name, "--eps", "1/10", "--steps", "15", "--restarts", "2", "--seed", "4", "--format", "json"
+    )
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.stdout)
+    arrays = load_file("data.safetensors")
+    expected = attack(network(), arrays["images"], arrays["labels"], "1/10", PGD(15, 2), seed=4)
+    assert row["examples"] == 30
+    assert row["clean error"] == "10.00%"
+    assert row["error under attack"] == f"{expected.error:.2%}"
+    assert row["proved"] + row["undecided"] + int(expected.success.sum()) == 30
+    assert row["searched"] == 27 - row["proved"]
+    assert row["proved"] > 0
+
+
+@pytest.mark.parametrize("kind", list(command.Name))
+def test_every_attack_by_its_name(name, kind):
+    result = given(
+        name, "--eps", "0.05", "--attack", kind.value, "--steps", "2", "--first", "4", "--start", "corner"
+    )
+    assert result.exit_code == 0, result.output
+    assert kind.value in result.stdout
+
+
+def test_the_names_are_those_of_the_library():
+    assert {kind.value for kind in command.Name} == set(BY_NAME)
+    assert {start.value for start in command.Start} == set(starts.STARTS)
+
+
+def test_attack_proved_checks_the_bounds_and_finds_them_true(name):
+    result = given(
+        name, "--eps", "0.05", "--steps", "10", "--restarts", "2", "--attack-proved", "--format", "json"
+    )
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.stdout)
+    assert row["searched"] == 27
+    assert row["proved"] > 0
+
+
+def test_a_wrong_proof_is_reported_loudly(name, monkeypatch):
+    monkeypatch.setattr(
+        command, "_proved", lambda model, region, labels: torch.ones_like(labels, dtype=torch.bool)
+    )
+    result = given(name, "--eps", "0.3", "--steps", "10", "--attack-proved")
+    assert result.exit_code == command.EXIT_CONTRADICTION
+    assert "proved robust and then broken" in result.stderr
+
+
+def test_what_was_found_can_be_saved_and_read_back(name):
+    result = given(name, "--eps", "0.1", "--steps", "10", "--save", "found.safetensors")
+    assert result.exit_code == 0, result.output
+    found, arrays = load_file("found.safetensors"), load_file("data.safetensors")
+    assert bool(((found["images"] - arrays["images"]).abs() <= 0.1).all())
+    wrong = network()(found["images"]).argmax(1) != arrays["labels"]
+    assert torch.equal(wrong, found["success"])
+    again = run(f"{name}:build", "--weights", "w.safetensors", "--data", "found.safetensors", "--eps", "0")
+    assert again.exit_code == 0, again.output
+
+
+def test_a_network_without_bounds_is_attacked_as_a_whole(name):
+    result = run(
+        f"{name}:Odd", "--data", "data.safetensors", "--eps", "0.1", "--steps", "2", "--format", "json"
+    )
+    # Its outputs are (B, 2) but the labels go to 2: refused, after the bounds were found missing.
+    assert "no bounds for this network, so everything is attacked" in result.stderr
+    assert result.exit_code == 2
+    assert "labels must be in 0..1" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--eps", "8/0"], "--eps='8/0' is not a finite number"),
+        (["--eps", "-1"], "negative"),
+        (["--eps", "0.1", "--steps", "0"], "steps must be an integer of at least 1"),
+        (["--eps", "0.1", "--save", "found.npz"], "ends in .safetensors"),
+        (["--eps", "0.1", "--save", "nowhere/found.safetensors"], "make it first"),
+    ],
+)
+def test_mistakes_are_explained(name, words, message):
+    result = given(name, *words)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_without_data_it_says_what_to_give(name):
+    result = run(f"{name}:build", "--eps", "0.1")
+    assert result.exit_code == 2
+    assert "give --data" in result.stderr
+
+
+def test_plain_progress_lines(monkeypatch, capsys):
+    from surebound.attack import AttackProgress
+
+    monkeypatch.setattr(command, "PLAIN_SECONDS", 0.0)
+    command._Lines()(AttackProgress(done=25, total=100, examples=7, broken=2))
+    assert "25%" in capsys.readouterr().err
+
+
+def test_the_bar_on_a_terminal(monkeypatch):
+    import io
+    import sys
+
+    from surebound.attack import AttackProgress
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with command._progress() as progress:
+        progress(AttackProgress(done=25, total=100, examples=7, broken=2))
+        progress(AttackProgress(done=100, total=100, examples=7, broken=3))
+    assert "3 of 7 broken" in terminal.getvalue()
