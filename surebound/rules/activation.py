@@ -11,7 +11,7 @@ from torch import Tensor
 
 from surebound.errors import BoundError
 from surebound.interval import Interval
-from surebound.numerics import Soundness, outward
+from surebound.numerics import Soundness, outward, tiny
 from surebound.rules.facts import Activation, Shape
 from surebound.rules.registry import Context, Rule, register
 
@@ -20,7 +20,7 @@ def elementwise_interval(facts: Activation, ctx: Context, x: Interval, *args: An
     """The exact hull: the ends of a monotone function; of one with a valley or a peak, that point too (eq. 7)."""
     f = facts.bind(*args, **kwargs)
     check_domain(x, f.domain)
-    at_lower, at_upper = f.fn(x.lower), f.fn(x.upper)
+    at_lower, at_upper = f.fn(_flushed(ctx, f, x.lower)), f.fn(x.upper)
     if f.increasing:
         lower, upper = at_lower, at_upper
     else:
@@ -36,6 +36,13 @@ def elementwise_interval(facts: Activation, ctx: Context, x: Interval, *args: An
     return widened(ctx, f, lower, upper)
 
 
+def _flushed(ctx: Context, f: Activation, lower: Tensor) -> Tensor:
+    """Hardware may read a subnormal argument as zero."""
+    if not f.steep or ctx.soundness is Soundness.NONE:
+        return lower
+    return torch.where(lower.abs() < tiny(lower.dtype), torch.zeros_like(lower), lower)
+
+
 def _inside(x: Interval, position: float) -> Tensor:
     return (x.lower <= position) & (position <= x.upper)
 
@@ -45,6 +52,8 @@ def widened(ctx: Context, f: Activation, lower: Tensor, upper: Tensor) -> Interv
     if ctx.soundness is Soundness.NONE or (f.ulps == 0 and f.absolute == 0):
         return Interval(lower, upper)
     lower, upper = outward(lower, upper, ctx.soundness, f.ulps, f.absolute, f.underflow)
+    if f.jump:
+        lower, upper = lower - f.jump * (1 + 2.0**-9), upper + f.jump * (1 + 2.0**-9)
     if f.range != (-math.inf, math.inf):
         lower, upper = lower.clamp(*f.range), upper.clamp(*f.range)  # NaN stays NaN
     return Interval(lower, upper)
@@ -53,7 +62,9 @@ def widened(ctx: Context, f: Activation, lower: Tensor, upper: Tensor) -> Interv
 def check_domain(x: Interval, domain: tuple[float, float]) -> None:
     """Refuse bounds that reach where the function is not defined. NaN passes: it poisons the result."""
     low, high = domain
-    if (low > -math.inf and bool((x.lower < low).any())) or (high < math.inf and bool((x.upper > high).any())):
+    if (low > -math.inf and bool((x.lower < low).any())) or (
+        high < math.inf and bool((x.upper > high).any())
+    ):
         raise BoundError(
             f"the argument is only known to lie in [{float(x.lower.min()):.6g}, {float(x.upper.max()):.6g}], which "
             f"leaves the function's domain [{low:g}, {high:g}]: no bound exists; clamp the argument into the domain"

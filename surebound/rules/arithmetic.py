@@ -1,7 +1,11 @@
-"""Sums, differences, products and quotients: with constants affine, between intervals by their ends."""
+"""Sums, differences, products and quotients: with constants affine, between intervals by their ends.
+
+A number in the network's code means that number converted to the tensor's dtype: what every execution uses.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -9,8 +13,10 @@ from torch import Tensor
 
 from surebound.errors import BoundError
 from surebound.interval import Interval
-from surebound.numerics import outward, pay
+from surebound.numerics import Soundness, has_subnormal, outward, pay, tiny
+from surebound.rules.activation import elementwise_interval
 from surebound.rules.mip_arithmetic import encode_difference, encode_product, encode_quotient, encode_sum
+from surebound.rules.power import SQUARE, check_clear_of_zero
 from surebound.rules.registry import Affine, Context, Rule, register
 
 Operand = Interval | Tensor | float | int
@@ -20,29 +26,54 @@ def _broadcast(value: Tensor, shape: torch.Size) -> Tensor:
     return value if value.shape == shape else value.expand(shape)
 
 
-def add_interval(ctx: Context, x: Operand, y: Operand, *, alpha: float = 1) -> Interval:
+def _ends(ctx: Context, lower: Tensor, upper: Tensor) -> Interval:
+    """One rounding; the operands and the result may be flushed to zero."""
+    return Interval(*outward(lower, upper, ctx.soundness, 1, underflow=4))
+
+
+def _unflushed(ctx: Context, x: Interval) -> tuple[Tensor, Tensor]:
+    """Ends that hold the number which hardware reads, too, if it flushes subnormal ones to zero."""
+    if ctx.soundness is Soundness.NONE:
+        return x.lower, x.upper
+    return x.lower - tiny(x.dtype), x.upper + tiny(x.dtype)
+
+
+def add_interval(ctx: Context, x: Operand, y: Operand, alpha: float = 1) -> Interval:
     """x + alpha y, either or both varying."""
     if isinstance(y, Interval):
         scaled: Operand = y if alpha == 1 else scale_interval(ctx, y, alpha)
     else:
-        scaled = y * alpha
+        scaled = y if alpha == 1 else y * alpha
     if isinstance(x, Interval) and isinstance(scaled, Interval):
         if x.centered and scaled.centered:
             center = x.center + scaled.center
             radius = x.radius + scaled.radius
             return Interval.around(center, pay(center, _broadcast(radius, center.shape), ctx.soundness))
         return _ends(ctx, x.lower + scaled.lower, x.upper + scaled.upper)
-    interval, constant = (x, scaled) if isinstance(x, Interval) else (scaled, x)
-    if not isinstance(interval, Interval):
-        raise BoundError("add_interval needs an operand that varies")
+    if isinstance(x, Interval) and not isinstance(scaled, Interval):
+        return _shift(ctx, x, scaled)
+    if isinstance(scaled, Interval) and not isinstance(x, Interval):
+        return _shift(ctx, scaled, x)
+    raise BoundError("add_interval needs an operand that varies")
+
+
+def _shift(ctx: Context, interval: Interval, constant: Tensor | float) -> Interval:
     if interval.centered:
         center = interval.center + constant
         return Interval.around(center, pay(center, _broadcast(interval.radius, center.shape), ctx.soundness))
     return _ends(ctx, interval.lower + constant, interval.upper + constant)
 
 
-def _ends(ctx: Context, lower: Tensor, upper: Tensor) -> Interval:
-    return Interval(*outward(lower, upper, ctx.soundness, 1))
+def sub_interval(ctx: Context, x: Operand, y: Operand, alpha: float = 1) -> Interval:
+    """x - alpha y; of one tensor with itself, exactly 0."""
+    if x is y and alpha == 1 and isinstance(x, Interval):
+        return Interval(x.lower - x.lower, x.upper - x.upper)  # NaN where an end is infinite
+    return add_interval(ctx, x, y, alpha=-alpha)
+
+
+def rsub_interval(ctx: Context, x: Operand, y: Operand, alpha: float = 1) -> Interval:
+    """y - alpha x."""
+    return sub_interval(ctx, y, x, alpha)
 
 
 def negate_interval(ctx: Context, x: Interval) -> Interval:
@@ -54,59 +85,54 @@ def negate_interval(ctx: Context, x: Interval) -> Interval:
 
 def scale_interval(ctx: Context, x: Interval, factor: Tensor | float) -> Interval:
     """x times a constant of any sign."""
+    if ctx.soundness is not Soundness.NONE and isinstance(factor, Tensor) and has_subnormal(factor):
+        return mul_interval(ctx, x, Interval(factor, factor))
     if x.centered:
         center = x.center * factor
-        radius = x.radius * (factor.abs() if isinstance(factor, Tensor) else abs(factor))
-        return Interval.around(center, pay(center, radius, ctx.soundness))
-    a, b = x.lower * factor, x.upper * factor
+        radius = x.radius if ctx.soundness is Soundness.NONE else x.radius + 2 * tiny(x.dtype)
+        radius = radius * (factor.abs() if isinstance(factor, Tensor) else abs(factor))
+        return Interval.around(center, pay(center, _broadcast(radius, center.shape), ctx.soundness))
+    lower, upper = _unflushed(ctx, x)
+    a, b = lower * factor, upper * factor
     return _ends(ctx, torch.minimum(a, b), torch.maximum(a, b))
 
 
-def sub_interval(ctx: Context, x: Operand, y: Operand, *, alpha: float = 1) -> Interval:
-    """x - alpha y."""
-    return add_interval(ctx, x, y, alpha=-alpha)
-
-
 def mul_interval(ctx: Context, x: Operand, y: Operand) -> Interval:
-    """x y: the extreme of the four products of ends when both vary."""
+    """x y: the extreme of the four products of ends when both vary; of one tensor with itself, its square."""
     if isinstance(x, Interval) and isinstance(y, Interval):
-        products = (x.lower * y.lower, x.lower * y.upper, x.upper * y.lower, x.upper * y.upper)
-        lower = torch.minimum(
-            torch.minimum(products[0], products[1]), torch.minimum(products[2], products[3])
-        )
-        upper = torch.maximum(
-            torch.maximum(products[0], products[1]), torch.maximum(products[2], products[3])
-        )
-        return _ends(ctx, lower, upper)
-    return scale_interval(ctx, x, y) if isinstance(x, Interval) else scale_interval(ctx, y, x)  # type: ignore[arg-type]
+        if x is y:
+            return elementwise_interval(SQUARE, ctx, x)
+        return _corners(ctx, [a * b for a in _unflushed(ctx, x) for b in _unflushed(ctx, y)])
+    if isinstance(x, Interval):
+        return scale_interval(ctx, x, y)  # type: ignore[arg-type]
+    if not isinstance(y, Interval):
+        raise BoundError("mul_interval needs an operand that varies")
+    return scale_interval(ctx, y, x)
+
+
+def _corners(ctx: Context, values: list[Tensor]) -> Interval:
+    lower = torch.minimum(torch.minimum(values[0], values[1]), torch.minimum(values[2], values[3]))
+    upper = torch.maximum(torch.maximum(values[0], values[1]), torch.maximum(values[2], values[3]))
+    return _ends(ctx, lower, upper)
 
 
 def div_interval(ctx: Context, x: Operand, y: Operand) -> Interval:
     """x / y where y is a constant of any sign but 0, or an interval that does not contain 0."""
+    top: Any = _unflushed(ctx, x) if isinstance(x, Interval) else (x, x)
     if isinstance(y, Interval):
-        if not bool(((y.lower > 0) | (y.upper < 0)).all()):
-            raise BoundError(
-                "division by an interval that contains 0: the quotient has no bound; keep the divisor's sign definite"
-            )
-        ends = x if isinstance(x, Interval) else None
-        top = (ends.lower, ends.upper) if ends is not None else (x, x)
-        quotients = [n / d for n in top for d in (y.lower, y.upper)]  # type: ignore[operator]
-        lower = torch.minimum(
-            torch.minimum(quotients[0], quotients[1]), torch.minimum(quotients[2], quotients[3])
-        )
-        upper = torch.maximum(
-            torch.maximum(quotients[0], quotients[1]), torch.maximum(quotients[2], quotients[3])
-        )
-        return _ends(ctx, lower, upper)
+        check_clear_of_zero(ctx, y, "division by")
+        return _corners(ctx, [n / d for n in top for d in (y.lower, y.upper)])
     if not isinstance(x, Interval):
         raise BoundError("div_interval needs an operand that varies")
-    if bool((torch.as_tensor(y) == 0).any()):
-        raise BoundError("division by a constant that is 0: the quotient has no bound")
-    a, b = x.lower / y, x.upper / y  # not through 1 / y, which would round twice
+    divisor = torch.as_tensor(y)
+    smallest = tiny(x.dtype) if ctx.soundness is not Soundness.NONE else 0.0
+    if bool(((divisor == 0) | (divisor.abs() < smallest)).any()):
+        raise BoundError("division by a constant that is 0 (or subnormal): the quotient has no bound")
+    a, b = top[0] / y, top[1] / y  # not through 1 / y, which would round twice
     return _ends(ctx, torch.minimum(a, b), torch.maximum(a, b))
 
 
-def _reduce_to(a: Tensor, in_shape: torch.Size) -> Tensor:
+def reduce_to(a: Tensor, in_shape: torch.Size) -> Tensor:
     """Sum a (S, B, *out) over the axes along which the operator broadcast its argument."""
     target = torch.Size((a.shape[0], *in_shape))
     extra = a.dim() - len(target)
@@ -116,70 +142,61 @@ def _reduce_to(a: Tensor, in_shape: torch.Size) -> Tensor:
     return a.sum(dim=axes, keepdim=True) if axes else a
 
 
-def _one(*_: Any, **__: Any) -> int:
+def _two(*_: Any, **__: Any) -> int:
     return 2
 
 
-def _const(value: Any) -> Any:
+def _spread(c: Any, *_: Any, **__: Any) -> int:
+    """Summands of a coefficient: the operand may have been broadcast along every axis of the constant."""
+    return 2 + (c.numel() if isinstance(c, Tensor) and c.numel() > 1 else 0)
+
+
+def _size(value: Any) -> Any:
     return value.abs() if isinstance(value, Tensor) else abs(value)
 
 
-register(
-    Rule(
-        "aten.add.Tensor",
-        "arithmetic",
-        add_interval,
-        Affine(
-            adjoint=lambda a, in_shape, c, alpha=1: _reduce_to(a, in_shape),
-            magnitude=lambda m, c, alpha=1: m + _const(c) * abs(alpha),
-            terms=_one,
-            adjoint_terms=_one,
+def _linear(sign: int, first: bool, position: int) -> Affine:
+    """Facts of  +-(alpha or 1) x + ...: ``first`` if alpha multiplies the constant and not x."""
+    return Affine(
+        adjoint=lambda a, in_shape, c, alpha=1: reduce_to(
+            a if first and sign > 0 else a * (sign * (1 if first else alpha)), in_shape
         ),
-        mip=encode_sum,
-    )
-)
-register(
-    Rule(
-        "aten.sub.Tensor",
-        "arithmetic",
-        sub_interval,
-        Affine(
-            adjoint=lambda a, in_shape, c, alpha=1: _reduce_to(a, in_shape),
-            magnitude=lambda m, c, alpha=1: m + _const(c) * abs(alpha),
-            terms=_one,
-            adjoint_terms=_one,
+        magnitude=lambda m, c, alpha=1: (
+            m * (1 if first else abs(alpha)) + _size(c) * (abs(alpha) if first else 1)
         ),
-        mip=encode_difference,
+        terms=_two,
+        adjoint_terms=_spread,
+        position=position,
     )
+
+
+def _encode_rsub(encoder: Any, shape: Any, x: Any, y: Any, alpha: float = 1) -> Any:
+    return encode_difference(encoder, shape, y, x, alpha=alpha)
+
+
+_TIMES = Affine(
+    adjoint=lambda a, in_shape, c: reduce_to(a * c, in_shape),
+    magnitude=lambda m, c: m * _size(c),
+    terms=_two,
+    adjoint_terms=_spread,
 )
-register(
-    Rule(
-        "aten.mul.Tensor",
-        "arithmetic",
-        mul_interval,
-        Affine(
-            adjoint=lambda a, in_shape, c: _reduce_to(a * c, in_shape),
-            magnitude=lambda m, c: m * _const(c),
-            terms=_one,
-            adjoint_terms=_one,
-        ),
-        mip=encode_product,
-    )
+_QUOTIENT = Affine(
+    adjoint=lambda a, in_shape, c: reduce_to(a / c, in_shape),
+    magnitude=lambda m, c: m / _size(c),
+    terms=_two,
+    adjoint_terms=_spread,
 )
-register(
-    Rule(
-        "aten.div.Tensor",
-        "arithmetic",
-        div_interval,
-        Affine(
-            adjoint=lambda a, in_shape, c: _reduce_to(a / c, in_shape),
-            magnitude=lambda m, c: m / _const(c),
-            terms=_one,
-            adjoint_terms=_one,
-        ),
-        mip=encode_quotient,
-    )
-)
+
+for _overload in ("Tensor", "Scalar"):
+    for _op, _rule, _affine, _also, _mip in (
+        ("add", add_interval, _linear(1, True, 0), (_linear(1, False, 1),), encode_sum),
+        ("sub", sub_interval, _linear(1, True, 0), (_linear(-1, False, 1),), encode_difference),
+        ("rsub", rsub_interval, _linear(-1, False, 0), (_linear(1, True, 1),), _encode_rsub),
+        ("mul", mul_interval, _TIMES, (dataclasses.replace(_TIMES, position=1),), encode_product),
+        ("div", div_interval, _QUOTIENT, (), encode_quotient),
+    ):
+        register(Rule(f"aten.{_op}.{_overload}", "arithmetic", _rule, _affine, mip=_mip, also=_also))
+
 register(
     Rule(
         "aten.neg.default",

@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from surebound.errors import BoundError
 from surebound.interval import Interval
-from surebound.rules.linear import weighted
+from surebound.rules.affine import weighted
 from surebound.rules.registry import Affine, Context, Rule, register
 from surebound.rules.vjp import vjp_adjoint
 
@@ -41,9 +42,17 @@ def _conv_interval(
     bias: Tensor | None = None,
     *rest: Any,
 ) -> Interval:
+    _check_constant(x, weight, bias)
     return weighted(
         ctx, x, weight, bias, _terms(weight), weight.shape[0], lambda v, w, b: conv(v, w, b, *rest)
     )
+
+
+def _check_constant(x: Any, weight: Any, bias: Any) -> None:
+    if not isinstance(x, Interval) or isinstance(weight, Interval) or isinstance(bias, Interval):
+        raise BoundError(
+            "the weight or bias of a convolution depends on the input; only constant ones are supported"
+        )
 
 
 def _conv_magnitude(
@@ -64,6 +73,7 @@ def _transposed_interval(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Interval:
+    _check_constant(x, weight, bias)
     # Weight (in, out / groups, *kernel): an output sums at most in / groups * kernel terms.
     terms = weight.shape[0] // groups * math.prod(weight.shape[2:])
     return weighted(

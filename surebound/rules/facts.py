@@ -37,6 +37,9 @@ class Activation:
     monotone: it falls before the valley and rises after it.
     ``range``: values that f and its implementations never leave. ``domain``: where f is defined; outside no bound
     exists.
+    ``jump``: how far f itself may be from the monotone function that these facts describe, in any arithmetic
+    (softplus beyond its threshold). ``steep``: its slope at 0 is infinite, so that flushing a subnormal argument to
+    zero matters.
     ``pieces``: the breakpoints of a piecewise linear function, exact for MIP.
 
     For an operator with parameters the facts hold whatever they are; ``bind`` gives those of the parameters at hand.
@@ -54,6 +57,8 @@ class Activation:
     underflow: float = 2.0
     range: tuple[float, float] = (-math.inf, math.inf)
     domain: tuple[float, float] = (-math.inf, math.inf)
+    jump: float = 0.0
+    steep: bool = False
     specialise: Callable[..., Activation] | None = None  # (*parameters) -> facts whose fn takes x alone
 
     def bind(self, *args: Any, **kwargs: Any) -> Activation:

@@ -1,8 +1,8 @@
-"""Fully connected layers and products with a constant matrix: two products each (Gowal et al. 2018, eq. 6)."""
+"""Fully connected layers and matrix products: two products each with a constant (Gowal et al. 2018, eq. 6)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,35 +11,22 @@ from torch import Tensor
 
 from surebound.errors import BoundError
 from surebound.interval import Interval
-from surebound.numerics import AffineRounding, has_subnormal, tiny
+from surebound.rules.affine import both_vary, weighted
 from surebound.rules.registry import Affine, Context, Rule, register
-
-Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # (x, weight, bias)
-
-
-def weighted(
-    ctx: Context, x: Interval, weight: Tensor, bias: Tensor | None, terms: int, outputs: int, product: Product
-) -> Interval:
-    """Interval bounds of ``product``, linear in x with ``outputs`` rows of ``terms`` summands."""
-    if isinstance(weight, Interval) or isinstance(bias, Interval) or not isinstance(x, Interval):
-        raise BoundError(
-            "the weight of a linear layer depends on the input; only constant weights are supported"
-        )
-    center = product(x.center, weight, bias)
-    rounding = AffineRounding.of(terms, x.dtype, ctx.soundness)
-    if rounding.is_free:
-        return Interval.around(center, product(x.radius, weight.abs(), None))
-    extra = rounding.bias_in(bias)
-    if not isinstance(extra, Tensor):
-        extra = weight.new_full((outputs,), extra)
-    if has_subnormal(weight):  # hardware that flushes them to zero loses at most tiny * |x| per term
-        extra = extra + 4 * terms * tiny(weight.dtype) * x.magnitude.max()
-    return Interval.around(center, product(rounding.radius_in(x.center, x.radius), weight.abs(), extra))
+from surebound.rules.vjp import vjp_adjoint
 
 
-def linear_interval(ctx: Context, x: Interval, weight: Tensor, bias: Tensor | None = None) -> Interval:
+def linear_interval(ctx: Context, x: Any, weight: Any, bias: Any = None) -> Interval:
     """x (..., in), weight (out, in), bias (out,)."""
-    return weighted(ctx, x, weight, bias, weight.shape[1], weight.shape[0], F.linear)
+    if isinstance(x, Interval) and isinstance(weight, Tensor):
+        return weighted(ctx, x, weight, bias, weight.shape[1], weight.shape[0], F.linear)
+    if bias is not None:
+        return _product_plus(ctx, bias, x, _transposed(weight))
+    return matmul_interval(ctx, x, _transposed(weight))
+
+
+def _transposed(weight: Any) -> Any:
+    return weight.select(torch.t) if isinstance(weight, Interval) else weight.t()
 
 
 def _absolute(bias: Tensor | None) -> Tensor | None:
@@ -66,18 +53,135 @@ register(
 )
 
 
-def _matmul(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return x @ weight if bias is None else x @ weight + bias
+def _plus(value: Tensor, bias: Tensor | None) -> Tensor:
+    return value if bias is None else value + bias
 
 
-def _matmul_interval(ctx: Context, x: Any, y: Any) -> Interval:
-    """x (..., n) @ constant (n, m), or constant (m, n) @ x (..., n, p)."""
-    if isinstance(x, Interval) and isinstance(y, Tensor):
-        return weighted(ctx, x, y, None, y.shape[0 if y.dim() == 1 else -2], 1, _matmul)
-    if isinstance(x, Tensor) and isinstance(y, Interval):
-        return weighted(ctx, y, x, None, x.shape[-1], 1, lambda v, w, b: w @ v if b is None else w @ v + b)
-    raise BoundError("the product of two matrices that both depend on the input has no interval rule")
+def matmul_interval(ctx: Context, x: Any, y: Any) -> Interval:
+    """x (..., n) @ y (n, m) or batched, with a constant on either side or both varying."""
+    return _weighted_product(ctx, x, y, None, 0)
 
 
+def _weighted_product(ctx: Context, x: Any, y: Any, bias: Any, more: int) -> Interval:
+    """x @ y + bias, summed in any order; ``more`` counts further roundings."""
+    terms = int(x.shape[-1]) + more
+    if isinstance(x, Interval) and isinstance(y, Interval):
+        return both_vary(ctx, x, y, terms, torch.matmul)
+    if isinstance(x, Interval):
+        return weighted(ctx, x, y, bias, terms, 1, lambda v, w, b: _plus(v @ w, b))
+    if isinstance(y, Interval):
+        return weighted(ctx, y, x, bias, terms, 1, lambda v, w, b: _plus(w @ v, b))
+    raise BoundError("matmul_interval needs an operand that varies")
+
+
+def _product_plus(ctx: Context, bias: Any, x: Any, y: Any, *, beta: float = 1, alpha: float = 1) -> Interval:
+    """beta bias + alpha x @ y (addmm, baddbmm). The bias is one more summand, whatever the order."""
+    if isinstance(x, Interval) == isinstance(y, Interval) or (beta != 1 and isinstance(bias, Interval)):
+        raise BoundError(
+            "a product with a bias in one call, where not exactly one matrix varies or beta scales a varying bias; "
+            "write the product and the sum as two calls"
+        )
+    if alpha != 1:
+        x, y = (x, y * alpha) if isinstance(x, Interval) else (x * alpha, y)
+    if beta != 1:
+        bias = bias * beta
+    return _weighted_product(ctx, x, y, bias, more=2)
+
+
+register(
+    Rule(
+        op="aten.addmm.default",
+        family="linear",
+        interval=_product_plus,
+        affine=Affine(
+            adjoint=lambda a, in_shape, bias, w, beta=1, alpha=1: (
+                a @ (w.t() if alpha == 1 else w.t() * alpha)
+            ),
+            magnitude=lambda m, bias, w, beta=1, alpha=1: (m @ w.abs()) * abs(alpha) + bias.abs() * abs(beta),
+            terms=lambda bias, w, beta=1, alpha=1: int(w.shape[0]) + 3,
+            adjoint_terms=lambda bias, w, beta=1, alpha=1: int(w.shape[1]) + 1,
+            position=1,
+        ),
+    )
+)
+register(
+    Rule(
+        op="aten.baddbmm.default",
+        family="linear",
+        interval=_product_plus,
+        affine=Affine(
+            adjoint=lambda a, in_shape, bias, w, beta=1, alpha=1: a @ (w.mT if alpha == 1 else w.mT * alpha),
+            magnitude=lambda m, bias, w, beta=1, alpha=1: (m @ w.abs()) * abs(alpha) + bias.abs() * abs(beta),
+            terms=lambda bias, w, beta=1, alpha=1: int(w.shape[-2]) + 3,
+            adjoint_terms=lambda bias, w, beta=1, alpha=1: int(w.shape[-1]) + 1,
+            position=1,
+        ),
+    )
+)
+
+
+def _right_adjoint(a: Tensor, in_shape: torch.Size, w: Tensor) -> Tensor:
+    """Of x @ w with w (n,), (n, m) or one matrix per example (B, n, m); a (S, B, ..., m)."""
+    if w.dim() > max(2, len(in_shape)):
+        return vjp_adjoint(torch.matmul, a, in_shape, w)
+    return a.unsqueeze(-1) * w if w.dim() == 1 else a @ w.mT
+
+
+def _left_adjoint(a: Tensor, in_shape: torch.Size, w: Tensor) -> Tensor:
+    """Of w @ x with x (B, n, p), w (m, n) or (B, m, n); a (S, B, m, p)."""
+    if w.dim() > max(2, len(in_shape)):
+        return vjp_adjoint(lambda x: w @ x, a, in_shape)
+    return w.mT @ a
+
+
+_RIGHT = Affine(
+    adjoint=_right_adjoint,
+    magnitude=lambda m, w: m @ w.abs(),
+    terms=lambda w: int(w.shape[0 if w.dim() == 1 else -2]),
+    adjoint_terms=lambda w: 1 if w.dim() == 1 else int(w.shape[-1]),
+)
+_LEFT = Affine(
+    adjoint=_left_adjoint,
+    magnitude=lambda m, w: w.abs() @ m,
+    terms=lambda w: int(w.shape[-1]),
+    adjoint_terms=lambda w: int(w.shape[-2]),
+    position=1,
+)
 for _op in ("aten.mm.default", "aten.matmul.default", "aten.bmm.default", "aten.mv.default"):
-    register(Rule(op=_op, family="linear", interval=_matmul_interval))
+    _also = (_LEFT,) if _op in ("aten.matmul.default", "aten.bmm.default") else ()
+    register(Rule(op=_op, family="linear", interval=matmul_interval, affine=_RIGHT, also=_also))
+
+
+def _einsum(ctx: Context, equation: str, operands: list[Any], **_: Any) -> Interval:
+    """Two operands, at least one of them varying; every letter that is not in the result is summed."""
+    if len(operands) == 1 and isinstance(operands[0], Interval):
+        ones = torch.ones((), dtype=operands[0].dtype, device=operands[0].device)
+        inputs, _arrow, output = equation.partition("->")
+        return _einsum(ctx, f"{inputs},->{output}" if output else f"{inputs},", [*operands, ones])
+    if len(operands) != 2:
+        raise BoundError(f"einsum of {len(operands)} tensors; write it with one or two at a time")
+    x, y = operands
+    apply = partial(torch.einsum, equation)
+    terms = _summands(equation, x.shape, y.shape)
+    if isinstance(x, Interval) and isinstance(y, Interval):
+        return both_vary(ctx, x, y, terms, apply)
+    if isinstance(x, Interval):
+        return weighted(ctx, x, y, None, terms, 1, lambda v, w, b: _plus(apply(v, w), b))
+    return weighted(ctx, y, x, None, terms, 1, lambda v, w, b: _plus(apply(w, v), b))
+
+
+def _summands(equation: str, first: torch.Size, second: torch.Size) -> int:
+    """At most: the sizes of all letters that are not in the result."""
+    inputs, _, output = equation.replace(" ", "").partition("->")
+    if "..." in equation:
+        return first.numel() * second.numel()
+    sizes: dict[str, int] = {}
+    for letters, shape in zip(inputs.split(","), (first, second), strict=True):
+        sizes.update(zip(letters, shape, strict=True))
+    total = 1
+    for letter, size in sizes.items():
+        total *= 1 if letter in output else size
+    return total
+
+
+register(Rule("aten.einsum.default", "linear", _einsum, note="one or two tensors"))

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from surebound.errors import BoundError
 from surebound.interval import Interval
-from surebound.numerics import Soundness, pay, unit_roundoff
+from surebound.numerics import Soundness, pay, tiny, unit_roundoff
 from surebound.rules.registry import Affine, BatchNorm, Context, Rule, register
 
 #: Roundings of the longest usual evaluation: 1/sqrt(var + eps) (3), times weight, times x, mean times scale, two sums.
@@ -50,6 +51,7 @@ def batch_norm_interval(
     if ctx.soundness is not Soundness.NONE:
         u = unit_roundoff(x.dtype)
         error = 4 * _ROUNDINGS * u * (scale.abs() * (x.center.abs() + x.radius) + size)
+        error = error + scale.abs() * (4 * tiny(x.dtype))  # subnormal inputs may be flushed to zero
         radius = pay(center, radius + error, ctx.soundness)
     return Interval.around(center, radius)
 
@@ -107,3 +109,26 @@ register(
         ),
     )
 )
+
+
+def _instance_norm(
+    ctx: Context,
+    x: Interval,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    var: Any,
+    use_input_stats: bool,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Interval:
+    """InstanceNorm that tracks running statistics is, in eval mode, a BatchNorm."""
+    if use_input_stats or mean is None or var is None:
+        raise BoundError(
+            "InstanceNorm with statistics of its own input has no bound rule; use track_running_stats=True or BatchNorm"
+        )
+    return batch_norm_interval(ctx, x, weight, bias, mean, var, momentum, eps)
+
+
+register(Rule("aten.instance_norm.default", "normalization", _instance_norm, note="running statistics"))

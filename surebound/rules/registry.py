@@ -35,6 +35,7 @@ class Affine:
     ``adjoint(a, in_shape, *args, **kwargs)`` maps a (S, B, *out) to A^T a (S, B, *in), where ``args`` are the
     operator's without the varying one. ``magnitude`` maps a bound on |x| to |A| |x| + |b|. ``terms`` counts the
     summands of one output and ``adjoint_terms`` those of one input's coefficient: 0 if entries only move.
+    Ask for them through ``count`` and ``adjoint_count``.
     """
 
     adjoint: Callable[..., Tensor]
@@ -42,6 +43,21 @@ class Affine:
     terms: Callable[..., int]
     adjoint_terms: Callable[..., int]
     position: int = 0  # of the varying argument
+    # For operators where the counts follow from the operand's shape: (in_shape, *args, **kwargs) -> int.
+    terms_in: Callable[..., int] | None = None
+    adjoint_terms_in: Callable[..., int] | None = None
+
+    def count(self, in_shape: tuple[int, ...], *args: Any, **kwargs: Any) -> int:
+        """``terms`` for an operand of shape ``in_shape`` (B, *in)."""
+        if self.terms_in is not None:
+            return self.terms_in(in_shape, *args, **kwargs)
+        return self.terms(*args, **kwargs)
+
+    def adjoint_count(self, in_shape: tuple[int, ...], *args: Any, **kwargs: Any) -> int:
+        """``adjoint_terms`` for an operand of shape ``in_shape`` (B, *in)."""
+        if self.adjoint_terms_in is not None:
+            return self.adjoint_terms_in(in_shape, *args, **kwargs)
+        return self.adjoint_terms(*args, **kwargs)
 
 
 @dataclass(frozen=True)
@@ -93,7 +109,9 @@ def attach(op: str, **columns: Any) -> None:
     """Fill further columns of a row that a family's file has registered; a column that is taken is a mistake."""
     rule = _rules.get(op)
     if rule is None:
-        raise SureboundError(f"{op} has no row to attach {', '.join(columns)} to; register its interval rule first")
+        raise SureboundError(
+            f"{op} has no row to attach {', '.join(columns)} to; register its interval rule first"
+        )
     taken = [name for name in columns if getattr(rule, name) is not None]
     if taken:
         raise SureboundError(f"the row of {op} has {', '.join(taken)} already")
@@ -110,15 +128,35 @@ def all_rules() -> Iterator[Rule]:
     yield from sorted(_rules.values(), key=lambda rule: (rule.family, rule.op))
 
 
+#: What to do about operators that networks often have and no rule covers.
+_REMEDIES = {
+    "layer_norm": "its statistics depend on the input: use BatchNorm, or write it with mean, square, sqrt and /",
+    "group_norm": "its statistics depend on the input: use BatchNorm, or write it with mean, square, sqrt and /",
+    "rms_norm": "its statistics depend on the input: use BatchNorm, or write it with mean, square, sqrt and /",
+    "scaled_dot_product_attention": "write it as softmax(q @ k.mT / sqrt(d)) @ v",
+    "upsample_bicubic2d": "use mode='bilinear' or 'nearest'",
+    "floor": "steps have no useful bounds: leave it out",
+    "ceil": "steps have no useful bounds: leave it out",
+    "round": "steps have no useful bounds: leave it out",
+    "rrelu": "use leaky_relu with the mean of its slopes, which is what it does in eval mode",
+}
+
+
 def check_supported(graph: Graph) -> None:
     """Raise one error that lists every operator of the graph without a rule."""
     missing = [node for node in graph.nodes if node.varies and node.op != "getitem" and node.op not in _rules]
     if missing:
-        lines = "\n".join(f"  {describe(node)}" for node in missing)
+        lines = "\n".join(f"  {describe(node)}{_remedy(node)}" for node in missing)
         raise UnsupportedOperatorError(
             f"{len(missing)} operator call(s) of this network have no bound rule:\n{lines}\n"
-            "Replace them by supported ones ('surebound ops' lists them), or add a rule: CONTRIBUTING.md, 'Add a layer'."
+            "Replace them by supported ones ('surebound ops' lists them), "
+            "or add a rule: CONTRIBUTING.md, 'Add a layer'."
         )
+
+
+def _remedy(node: Node) -> str:
+    name = node.op.removeprefix("aten.").partition(".")[0]
+    return f"\n    -> {_REMEDIES[name]}" if name in _REMEDIES else ""
 
 
 def describe(node: Node) -> str:

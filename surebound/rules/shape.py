@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,13 +10,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.rules.registry import Affine, Context, Rule, register
+from surebound.rules.selection import refuse_varying
 from surebound.rules.vjp import vjp_adjoint
 
 
 def _move(op: Callable[..., Tensor], ctx: Context, x: Interval, *args: Any, **kwargs: Any) -> Interval:
+    refuse_varying(args, "an index or a size")
     return x.select(lambda v: op(v, *args, **kwargs))
+
+
+def zero(*_: Any, **__: Any) -> int:
+    """Summands of an operator that only moves entries."""
+    return 0
+
+
+def _same(a: Tensor, in_shape: torch.Size, *_: Any, **__: Any) -> Tensor:
+    return a
 
 
 def _reshape_adjoint(a: Tensor, in_shape: torch.Size, *_: Any, **__: Any) -> Tensor:
@@ -29,9 +42,22 @@ def _permute_adjoint(a: Tensor, in_shape: torch.Size, dims: list[int]) -> Tensor
     return a.permute(0, *inverse)
 
 
-def register_move(op: str, adjoint: Callable[..., Tensor] | None = None) -> None:
-    """One row for one operator that moves entries."""
-    overload = getattr(getattr(torch.ops.aten, op.split(".")[1]), op.split(".")[2])
+def overload_of(op: str) -> Callable[..., Any]:
+    """``"aten.view.default"`` -> the operator."""
+    _, name, overload = op.split(".")
+    found: Callable[..., Any] = getattr(getattr(torch.ops.aten, name), overload)
+    return found
+
+
+def register_move(
+    op: str,
+    adjoint: Callable[..., Tensor] | None = None,
+    adjoint_terms: Callable[..., int] = zero,
+    note: str = "",
+) -> None:
+    """One row for one operator that moves entries; ``adjoint_terms`` if it repeats them."""
+    # Bounds may lie otherwise in memory than the network's tensors: a view of them may need a copy.
+    overload = torch.reshape if op in ("aten.view.default", "aten._unsafe_view.default") else overload_of(op)
     register(
         Rule(
             op=op,
@@ -40,35 +66,105 @@ def register_move(op: str, adjoint: Callable[..., Tensor] | None = None) -> None
             affine=Affine(
                 adjoint=adjoint or partial(vjp_adjoint, overload),
                 magnitude=overload,
-                terms=lambda *_, **__: 0,
-                adjoint_terms=lambda *_, **__: 0,
+                terms=zero,
+                adjoint_terms=adjoint_terms,
             ),
+            note=note,
         )
     )
 
 
 for _op in (
-    "view",
-    "reshape",
-    "_unsafe_view",
+    "view.default",
+    "reshape.default",
+    "_unsafe_view.default",
     "flatten.using_ints",
-    "unsqueeze",
-    "squeeze",
+    "unsqueeze.default",
+    "squeeze.default",
     "squeeze.dim",
     "squeeze.dims",
     "unflatten.int",
 ):
-    register_move(f"aten.{_op}" if "." in _op else f"aten.{_op}.default", _reshape_adjoint)
-register_move("aten.clone.default", lambda a, in_shape, **_: a)
-register_move("aten.alias.default", lambda a, in_shape: a)
-register_move("aten.contiguous.default", lambda a, in_shape, **_: a)
+    register_move(f"aten.{_op}", _reshape_adjoint)
+for _op in ("clone", "alias", "contiguous", "detach", "lift_fresh_copy", "lift_fresh"):
+    register_move(f"aten.{_op}.default", _same)
 register_move("aten.permute.default", _permute_adjoint)
 for _op in (
     "transpose.int",
     "t.default",
     "slice.Tensor",
     "select.int",
-    "index_select.default",
     "flip.default",
+    "fliplr.default",
+    "flipud.default",
+    "roll.default",
+    "rot90.default",
+    "diagonal.default",
+    "diag_embed.default",
+    "tril.default",
+    "triu.default",
+    "pixel_shuffle.default",
+    "pixel_unshuffle.default",
+    "channel_shuffle.default",
+    "narrow.default",
+    "movedim.intlist",
+    "movedim.int",
 ):
     register_move(f"aten.{_op}")
+
+# Entries that are read several times: a coefficient sums what it gets from every copy.
+
+
+def _copies(values: Any) -> int:
+    return math.prod(max(1, int(v)) for v in values)
+
+
+def _index_terms(*args: Any, **_: Any) -> int:
+    """An entry may be read as often as the index has entries."""
+    flat = [v for arg in args for v in (arg if isinstance(arg, (list, tuple)) else [arg])]
+    return 1 + sum(v.numel() for v in flat if isinstance(v, Tensor))
+
+
+def _window_terms(dimension: int, size: int, step: int) -> int:
+    return -(-size // max(1, step)) + 1
+
+
+register_move("aten.expand.default", adjoint_terms=lambda size, **_: _copies(size[1:]))  # at most
+register_move("aten.repeat.default", adjoint_terms=lambda repeats: _copies(repeats))
+register_move("aten.tile.default", adjoint_terms=lambda repeats: _copies(repeats))
+register_move(
+    "aten.repeat_interleave.self_int", adjoint_terms=lambda repeats, dim=None, **_: int(repeats) + 1
+)
+register_move("aten.unfold.default", adjoint_terms=_window_terms)
+register_move(
+    "aten.im2col.default", adjoint_terms=lambda kernel, *_: _copies(kernel) + 1
+)  # padded with zeros: an entry that is 0 for sure
+for _op in ("index_select.default", "index.Tensor", "gather.default", "take_along_dim.default"):
+    register_move(f"aten.{_op}", adjoint_terms=_index_terms, note="constant positions")
+
+
+def _convert(ctx: Context, x: Interval, dtype: torch.dtype | None = None, **_: Any) -> Interval:
+    """A change of dtype: exact where the new one is wider; rounds to nearest, which is monotone, where narrower."""
+    if dtype is None or dtype == x.dtype:
+        return x
+    if dtype not in (torch.float32, torch.float64) or x.dtype == torch.float16:
+        raise BoundError(
+            f"a conversion from {x.dtype} to {dtype}; bounds are computed in float32 and float64"
+        )
+    lower, upper = x.lower.to(dtype), x.upper.to(dtype)
+    if x.dtype == torch.float64:  # the unrounded number must be inside, too
+        lower = torch.where(lower.double() > x.lower, torch.nextafter(lower, lower - torch.inf), lower)
+        upper = torch.where(upper.double() < x.upper, torch.nextafter(upper, upper + torch.inf), upper)
+    return Interval(lower, upper)
+
+
+register(Rule("aten._to_copy.default", "shape", _convert, note="float32 and float64"))
+register(
+    Rule(
+        "aten.type_as.default",
+        "shape",
+        lambda ctx, x, other: _convert(ctx, x, other.dtype),
+        note="float32 and float64",
+    )
+)
+register(Rule("aten.to.dtype", "shape", lambda ctx, x, dtype, *_, **__: _convert(ctx, x, dtype)))

@@ -14,6 +14,6 @@ def vjp_adjoint(
 ) -> Tensor:
     """A^T a for a (S, B, *out) and fn affine in its first argument of shape ``in_shape`` (B, *in)."""
     zeros = torch.zeros(in_shape, dtype=a.dtype, device=a.device)
-    _, pull = torch.func.vjp(lambda x: fn(x, *args, **kwargs), zeros)
+    pull: Any = torch.func.vjp(lambda x: fn(x, *args, **kwargs), zeros)[1]
     result: Tensor = torch.vmap(lambda row: pull(row)[0])(a)
     return result

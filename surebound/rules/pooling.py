@@ -1,0 +1,165 @@
+"""Pooling and resampling: maxima rise in every entry; averages and interpolations are linear, coefficients >= 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from surebound.errors import BoundError
+from surebound.interval import Interval
+from surebound.numerics import Soundness, unit_roundoff
+from surebound.rules.affine import averaged
+from surebound.rules.registry import Affine, Context, Rule, register
+from surebound.rules.selection import monotone
+from surebound.rules.shape import overload_of, register_move
+from surebound.rules.vjp import vjp_adjoint
+
+
+def _first(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor:
+    """Of an operator that returns positions, too: they are never read."""
+    first: Tensor = op(*args, **kwargs)[0]
+    return first
+
+
+for _rank in (1, 2, 3):
+    register(
+        Rule(
+            f"aten.max_pool{_rank}d.default",
+            "pooling",
+            partial(monotone, overload_of(f"aten.max_pool{_rank}d.default")),
+        )
+    )
+for _op in ("max_pool2d_with_indices.default", "max_pool3d_with_indices.default"):
+    # Tracing merges the call with the choice of its first result.
+    register(Rule(f"aten.{_op}", "pooling", partial(monotone, partial(_first, overload_of(f"aten.{_op}")))))
+
+
+def _max_with_positions(
+    op: Callable[..., Any], ctx: Context, x: Interval, size: Any
+) -> tuple[Interval, Interval]:
+    low, high = op(x.lower, size), op(x.upper, size)
+    last = math.prod(x.shape[2:]) - 1
+    return Interval(low[0], high[0]), Interval(torch.zeros_like(low[1]), torch.full_like(low[1], last))
+
+
+for _rank in (1, 2, 3):
+    _overload = overload_of(f"aten.adaptive_max_pool{_rank}d.default")
+    register(
+        Rule(f"aten.adaptive_max_pool{_rank}d.default", "pooling", partial(_max_with_positions, _overload))
+    )
+
+
+def _window(kernel: Any, *_: Any, **__: Any) -> int:
+    """Summands of an average, with the division; a kernel of one number is used along at most three axes."""
+    sizes = [int(kernel)] * 3 if isinstance(kernel, int) else [int(k) for k in kernel]
+    if len(sizes) == 1:
+        sizes = sizes * 3
+    return math.prod(sizes) + 2
+
+
+def _avg(op: Callable[..., Tensor], ctx: Context, x: Interval, *args: Any, **kwargs: Any) -> Interval:
+    divisor = args[5] if len(args) > 5 else kwargs.get("divisor_override")
+    if divisor is not None and divisor < 0:
+        raise BoundError(
+            f"average pooling with divisor_override={divisor}; only positive divisors have a rule"
+        )
+    return averaged(ctx, x, _window(*args, **kwargs), lambda v: op(v, *args, **kwargs))
+
+
+def _linear_facts(op: Callable[..., Tensor], terms: Callable[..., int], back: Callable[..., int]) -> Affine:
+    return Affine(
+        adjoint=partial(vjp_adjoint, op),
+        magnitude=op,
+        terms=lambda *_, **__: 1 << 20,
+        adjoint_terms=lambda *_, **__: 1 << 20,
+        terms_in=lambda shape, *args, **kwargs: terms(shape, *args, **kwargs),
+        adjoint_terms_in=lambda shape, *args, **kwargs: back(shape, *args, **kwargs),
+    )
+
+
+for _rank in (1, 2, 3):
+    _overload = overload_of(f"aten.avg_pool{_rank}d.default")
+    register(
+        Rule(
+            f"aten.avg_pool{_rank}d.default",
+            "pooling",
+            partial(_avg, _overload),
+            _linear_facts(
+                _overload,
+                lambda shape, *args, **kw: _window(*args, **kw),
+                lambda shape, *args, **kw: _window(*args, **kw),
+            ),
+        )
+    )
+
+
+def _adaptive_window(shape: Sequence[int], size: Sequence[int | None], *_: Any) -> int:
+    """The largest window: ceil(in / out) + 1 along each axis, at most the whole axis."""
+    pairs = zip(shape[-len(size) :], size, strict=True)
+    return math.prod(min(n, -(-n // max(1, o or n)) + 1) for n, o in pairs) + 2
+
+
+def _adaptive_back(shape: Sequence[int], size: Sequence[int | None], *_: Any) -> int:
+    """An entry lies in at most ceil(out / in) + 1 windows along each axis."""
+    pairs = zip(shape[-len(size) :], size, strict=True)
+    return math.prod(-(-(o or n) // max(1, n)) + 1 for n, o in pairs) + 2
+
+
+def _adaptive(op: Callable[..., Tensor], ctx: Context, x: Interval, size: Sequence[int]) -> Interval:
+    return averaged(ctx, x, _adaptive_window(x.shape, size), lambda v: op(v, size))
+
+
+for _rank in (1, 2, 3):
+    for _op in (f"adaptive_avg_pool{_rank}d", f"_adaptive_avg_pool{_rank}d"):
+        if _op == "_adaptive_avg_pool1d":
+            continue
+        _overload = overload_of(f"aten.{_op}.default")
+        register(
+            Rule(
+                f"aten.{_op}.default",
+                "pooling",
+                partial(_adaptive, _overload),
+                _linear_facts(_overload, _adaptive_window, _adaptive_back),
+            )
+        )
+
+
+def _interpolate(
+    op: Callable[..., Tensor], rank: int, ctx: Context, x: Interval, *args: Any, **kwargs: Any
+) -> Interval:
+    """Linear interpolation. Where an output lies between its neighbours is itself computed in floating point: an
+    error of the position along an axis moves the value by at most that times the difference of two neighbours."""
+
+    def apply(v: Tensor) -> Tensor:
+        return op(v, *args, **kwargs)
+
+    if ctx.soundness is Soundness.NONE:
+        return averaged(ctx, x, 1, apply)
+    longest = max(max(x.shape[2:]), max(apply(x.center[:1, :1]).shape[2:]))
+    position = 16 * longest * unit_roundoff(x.dtype)
+    blur = 2 * rank * position * torch.amax(x.magnitude, dim=tuple(range(2, len(x.shape))), keepdim=True)
+    return averaged(ctx, x, 4 * 2**rank, apply, blur)
+
+
+for _rank, _op in ((1, "upsample_linear1d"), (2, "upsample_bilinear2d"), (3, "upsample_trilinear3d")):
+    for _suffix in ("vec", "default"):
+        _overload = overload_of(f"aten.{_op}.{_suffix}")
+        register(Rule(f"aten.{_op}.{_suffix}", "pooling", partial(_interpolate, _overload, _rank)))
+
+
+def _nearest_copies(size: Any = None, scales: Any = None, *_: Any) -> int:
+    """How often an entry may be copied; the size alone does not say, so at most the whole output."""
+    if scales is not None and not isinstance(scales, float):
+        return math.prod(math.ceil(float(s)) + 1 for s in scales)
+    return math.prod(int(s) for s in size) if size is not None else 1 << 20
+
+
+for _rank in (1, 2, 3):
+    for _op in (f"upsample_nearest{_rank}d", f"_upsample_nearest_exact{_rank}d"):
+        register_move(f"aten.{_op}.vec", adjoint_terms=_nearest_copies)
+        register_move(f"aten.{_op}.default", adjoint_terms=lambda size, *_: math.prod(int(s) for s in size))
