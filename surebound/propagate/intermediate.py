@@ -105,7 +105,8 @@ class _Build:
         changed = False
         for source in dict.fromkeys(relaxed.constants.sources(node)):
             box = relaxed.bounds.get(source)
-            if box is None or source in self.exact or source in self.separate:
+            known = box is None or source in self.exact or source in self.separate
+            if known or box is None or not box.dtype.is_floating_point:  # truth values have no coefficients
                 continue
             fits = isinstance(loose, Tensor) and loose.shape == box.shape
             where = loose if fits and isinstance(loose, Tensor) else box.upper > box.lower

@@ -1,4 +1,4 @@
-"""ReLU between lines: exact where stable, a triangle's hypotenuse above and any slope in [0, 1] below."""
+"""Functions with one bend at 0 (ReLU, LeakyReLU, |x|) between lines: exact where stable, a chord above elsewhere."""
 
 from __future__ import annotations
 
@@ -6,39 +6,64 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.numerics import Soundness
+from surebound.numerics import Soundness, tiny
 from surebound.rules.registry import Context
 from surebound.rules.relax_lines import Lines, lines
 
 
 def relu_lines(ctx: Context, x: Interval) -> Lines:
-    """x (B, ...). The lower slope is adaptive (1 where the positive side is the larger) and free in [0, 1].
+    """x (B, ...): exact in floating point."""
+    return hinge_lines(ctx, x, 0.0, 1.0)
 
-    The upper slope may be any number: what makes the line sound is its intercept, computed from the slope as
-    rounded so that the line is above at both ends. So no guard in the denominator is needed. ReLU itself is
-    exact in floating point.
+
+def abs_lines(ctx: Context, x: Interval) -> Lines:
+    """|x|: exact in floating point."""
+    return hinge_lines(ctx, x, -1.0, 1.0)
+
+
+def leaky_lines(ctx: Context, x: Interval, slope: float = 0.01) -> Lines | None:
+    """slope x below 0: one rounding, and one of the slope. Above slope 1 it is concave: left to its breakpoint."""
+    return hinge_lines(ctx, x, float(slope), 1.0, rounded=True) if slope < 1 else None
+
+
+def hinge_lines(ctx: Context, x: Interval, left: float, right: float, *, rounded: bool = False) -> Lines:
+    """max(left x, right x) with left < right. Its lower slope is adaptive and free in [left, right].
+
+    The upper slope may be any number: what makes the line sound is its intercept, computed from the slope as rounded
+    so that the line is above at both ends. So no guard in the denominator is needed.
     """
     low, high = x.lower.clamp(max=0), x.upper.clamp(min=0)
     width = high - low
-    # Stable entries come out as 1 and 0; a point at 0 has width 0; an infinite side leaves 0 / inf or nan.
-    slope = high / torch.where(width == 0, torch.ones_like(width), width)
+    # Stable entries come out as ``left`` and ``right``; a point at 0 has width 0.
+    chord = (right * high - left * low) / torch.where(width == 0, torch.ones_like(width), width)
     if ctx.soundness is not Soundness.NONE:
-        slope = slope.nan_to_num(1.0).clamp(0.0, 1.0)
-    lower = (high + low > 0).to(slope.dtype)  # stable entries: 1 and 0 again
+        chord = chord.nan_to_num(right).clamp(left, right)  # an infinite side
+    chord = torch.where(high == 0, left, torch.where(low == 0, right, chord))
+    lower = torch.where((high + low > 0) | ((low == 0) & (high > 0)), right, left).to(chord.dtype)
     free = (low < 0) & (high > 0)
-    zero = torch.zeros_like(low, dtype=_wide(ctx, low))
-    return lines(ctx, (x,), (lower,), zero, (slope,), _intercept(ctx, slope, low, high), free)
+    error = _rounding(ctx, left * low) if rounded else torch.zeros_like(low, dtype=wide_dtype(ctx, low))
+    top = _intercept(ctx, chord, low, high, left, right) + error
+    return lines(ctx, (x,), (lower,), -error, (chord,), top, free, (left, right))
 
 
-def _wide(ctx: Context, like: Tensor) -> torch.dtype:
+def wide_dtype(ctx: Context, like: Tensor) -> torch.dtype:
+    """float64 where rounding matters."""
     return like.dtype if ctx.soundness is Soundness.NONE else torch.float64
 
 
-def _intercept(ctx: Context, slope: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """The least t with slope * low + t >= 0 and slope * high + t >= high; (B, ...)."""
+def _rounding(ctx: Context, value: Tensor) -> Tensor:
     if ctx.soundness is Soundness.NONE:
-        return -slope * low
-    s, low64, high64 = slope.double(), low.double(), high.double()
-    at_low = torch.where(s == 0, torch.zeros_like(s), -s * low64)
-    at_high = torch.where(s == 1, torch.zeros_like(s), (1 - s) * high64)
+        return torch.zeros_like(value)
+    info = torch.finfo(value.dtype)
+    return value.double().abs() * (3 * info.eps) + 8 * tiny(value.dtype)
+
+
+def _intercept(ctx: Context, s: Tensor, low: Tensor, high: Tensor, left: float, right: float) -> Tensor:
+    """The least t with s low + t >= left low and s high + t >= right high; (B, ...)."""
+    if ctx.soundness is Soundness.NONE:
+        return (left - s) * low
+    wide = s.double()
+    # Differences of a float32 slope and a number are exact to the last place of float64; 0 times infinity is 0.
+    at_low = torch.where(wide == left, torch.zeros_like(wide), (left - wide) * low.double())
+    at_high = torch.where(wide == right, torch.zeros_like(wide), (right - wide) * high.double())
     return torch.maximum(at_low, at_high)  # float64's rounding is paid with that of the dot product

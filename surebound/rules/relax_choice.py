@@ -1,0 +1,165 @@
+"""The largest or smallest of several entries (max-pooling, amax, amin): y >= the entry with the best lower bound."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from surebound.interval import Interval
+from surebound.numerics import Soundness, dot, dot_rounding, gamma, round_up, tiny
+from surebound.rules.registry import Context
+from surebound.rules.relax_lines import Index, Pulled
+
+
+@dataclass(frozen=True)
+class Choice:
+    """y >= x[index] - paid; y <= x[index] + paid where that entry surely wins, else y <= top. (A minimum: negated.)"""
+
+    in_shape: torch.Size  # (B, *in)
+    index: Tensor  # (B, *out), into x.flatten(1)
+    sure: Tensor  # (B, *out): 1 where the entry wins whatever the input, else 0
+    paid: Tensor  # (B, *out): rounding of sums of coefficients
+    top: Tensor  # (B, *out): paid where sure, else the upper bound
+    absolute: Tensor  # (B,), float64
+    sign: float  # 1: maximum, -1: minimum
+
+    @property
+    def loose(self) -> bool:
+        return bool((self.sure == 0).any())
+
+    def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
+        a = a * self.sign
+        positive = a.clamp(min=0)
+        negative = a - positive
+        kept = (negative + positive * self.sure).flatten(2)  # (S, B, N)
+        flat = kept.new_zeros(*a.shape[:2], math.prod(self.in_shape[1:]))
+        flat = flat.scatter_add(2, self.index.flatten(1).expand(kept.shape), kept)
+        offset = dot(positive, self.top) - dot(negative, self.paid) + self.absolute
+        return Pulled(((flat * self.sign).reshape(*a.shape[:2], *self.in_shape[1:]),), offset)
+
+    def select(self, index: Index) -> Choice:
+        return dataclasses.replace(
+            self,
+            index=self.index[index],
+            sure=self.sure[index],
+            paid=self.paid[index],
+            top=self.top[index],
+            absolute=self.absolute[index],
+        )
+
+
+def choose(ctx: Context, x: Interval, windows: Tensor, shape: Sequence[int], sign: float = 1.0) -> Choice:
+    """``windows`` (P, W): flat positions of the entries that each of P outputs looks at; -1 for none."""
+    lower, upper = (x.lower, x.upper) if sign > 0 else (-x.upper, -x.lower)
+    batch, (outputs, width) = x.shape[0], windows.shape
+    missing = windows.reshape(-1) < 0
+    at = windows.reshape(-1).clamp(min=0)
+
+    def gathered(value: Tensor) -> Tensor:
+        values = value.flatten(1)[:, at].masked_fill(missing, -math.inf)
+        return values.reshape(batch, outputs, width)
+
+    lows, highs = gathered(lower), gathered(upper)
+    best, which = lows.max(2)  # (B, P)
+    others = highs.scatter(2, which.unsqueeze(2), -math.inf).amax(2)
+    sure = best >= others
+    index = windows.expand(batch, -1, -1).gather(2, which.unsqueeze(2)).squeeze(2).clamp(min=0)
+    top = highs.amax(2)
+    paid, absolute = _payments(ctx, x, windows, index, top)
+    top = torch.where(sure, paid, top)
+    if ctx.soundness is not Soundness.NONE:
+        rate = 2 * dot_rounding(torch.Size((batch, *shape)), x.dtype) + 2.0**-48
+        top = round_up(top.double() + rate * top.double().abs(), x.dtype)
+        paid = round_up(paid.double() * (1 + rate), x.dtype)
+    out = (batch, *shape)
+    sure_number = sure.to(x.dtype)
+    return Choice(
+        x.shape,
+        index.reshape(out),
+        sure_number.reshape(out),
+        paid.reshape(out),
+        top.reshape(out),
+        absolute,
+        sign,
+    )
+
+
+def _payments(
+    ctx: Context, x: Interval, windows: Tensor, index: Tensor, like: Tensor
+) -> tuple[Tensor, Tensor]:
+    """An entry that several windows look at gets a sum of coefficients: its rounding, and underflow."""
+    zero = torch.zeros(x.shape[0], dtype=torch.float64, device=like.device)
+    if ctx.soundness is Soundness.NONE:
+        return torch.zeros_like(like), zero
+    used = windows[windows >= 0]
+    repeats = int(torch.bincount(used).max()) if used.numel() else 1
+    size = x.magnitude.flatten(1).gather(1, index).double()
+    paid = size * gamma(repeats + 2, x.dtype) if repeats > 1 else torch.zeros_like(size)
+    largest = x.magnitude.double().flatten(1).amax(1)
+    return round_up(paid, x.dtype), zero + 16.0 * like.shape[1] * repeats * tiny(x.dtype) * (1 + largest)
+
+
+def max_pool(
+    rank: int,
+    ctx: Context,
+    x: Interval,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Choice | None:
+    """x (B, C, *size). Padding never wins."""
+    if len(x.shape) != rank + 2:
+        return None
+    k, p, d = (_each(v, rank) for v in (kernel, padding, dilation))
+    s = _each(stride, rank) if stride not in ((), [], None) else k
+    sizes = [int(n) for n in x.shape[2:]]
+    axes = [_axis(*spec, ceil_mode) for spec in zip(sizes, k, s, p, d, strict=True)]  # each (out, kernel)
+    windows = axes[0]
+    for axis, size in zip(axes[1:], sizes[1:], strict=True):
+        both = windows[:, None, :, None] * size + axis[None, :, None, :]
+        bad = (windows[:, None, :, None] < 0) | (axis[None, :, None, :] < 0)
+        windows = both.masked_fill(bad, -1).flatten(2).flatten(0, 1)
+    channels, plane = int(x.shape[1]), math.prod(sizes)
+    per_channel = windows + plane * torch.arange(channels).reshape(-1, 1, 1)  # (C, P, W)
+    every = per_channel.masked_fill((windows < 0).expand(per_channel.shape), -1).flatten(0, 1).to(x.device)
+    return choose(ctx, x, every, (channels, *(len(axis) for axis in axes)))
+
+
+def _each(value: Any, rank: int) -> list[int]:
+    values = [int(value)] if isinstance(value, int) else [int(v) for v in value]
+    return values * rank if len(values) == 1 else values
+
+
+def _axis(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> Tensor:
+    """Positions (out, kernel) along one axis, -1 in the padding."""
+    span = size + 2 * padding - dilation * (kernel - 1) - 1
+    count = (span + stride - 1 if ceil_mode else span) // stride + 1
+    if ceil_mode and (count - 1) * stride >= size + padding:  # the last window must start inside
+        count -= 1
+    at = torch.arange(count)[:, None] * stride - padding + torch.arange(kernel)[None] * dilation
+    return at.masked_fill((at < 0) | (at >= size), -1)
+
+
+def extreme(sign: float, ctx: Context, x: Interval, dim: Any = (), keepdim: bool = False) -> Choice | None:
+    """amax (sign 1) or amin (-1) over some axes, not over the batch."""
+    rank = len(x.shape)
+    dims = [dim] if isinstance(dim, int) else list(dim)
+    dims = sorted({d % rank for d in dims}) if dims else list(range(rank))
+    if 0 in dims:
+        return None
+    positions = torch.arange(math.prod(x.shape[1:]), device=x.device).reshape(x.shape[1:])
+    kept = [d for d in range(1, rank) if d not in dims]
+    order = positions.permute([d - 1 for d in kept] + [d - 1 for d in dims])
+    shape = [int(x.shape[d]) for d in kept]
+    windows = order.reshape(math.prod(shape), -1)
+    if keepdim:
+        shape = [1 if d in dims else int(x.shape[d]) for d in range(1, rank)]
+    return choose(ctx, x, windows, shape, sign)

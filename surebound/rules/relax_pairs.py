@@ -1,0 +1,177 @@
+"""Operators on two tensors of which one or both vary: sums, products (McCormick 1976), quotients, extremes, choices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from surebound.interval import Interval
+from surebound.numerics import Soundness
+from surebound.rules.registry import Context
+from surebound.rules.relax_lines import Lines, Slope, lines
+from surebound.rules.relax_pointwise import pointwise_lines
+
+Operand = Interval | Tensor | float | int
+
+
+def sum_lines(ctx: Context, x: Operand, y: Operand, alpha: float = 1) -> Lines | None:
+    """x + alpha y, both varying: affine, one or two roundings."""
+    if not (isinstance(x, Interval) and isinstance(y, Interval)):
+        return None  # affine in one operand
+    out = joint_shape(x, y)
+    size = wide(ctx, x.magnitude) + abs(alpha) * wide(ctx, y.magnitude)
+    error = own_rounding(ctx, size, x.dtype, 1 if alpha in (1, -1) else 2).expand(out)
+    slopes: tuple[Slope, ...] = (1.0, float(alpha))
+    return lines(ctx, (x, y), slopes, -error, slopes, error)
+
+
+def difference_lines(ctx: Context, x: Operand, y: Operand, alpha: float = 1) -> Lines | None:
+    """x - alpha y."""
+    return sum_lines(ctx, x, y, -alpha)
+
+
+def reverse_difference_lines(ctx: Context, x: Operand, y: Operand, alpha: float = 1) -> Lines | None:
+    """y - alpha x; the operands stay in the order of the call."""
+    if not (isinstance(x, Interval) and isinstance(y, Interval)):
+        return None
+    turned = sum_lines(ctx, y, x, -alpha)
+    if turned is None:
+        return None
+    slopes = turned.lower[::-1]
+    return lines(ctx, (x, y), slopes, turned.lower_intercept, slopes, turned.upper_intercept)
+
+
+def product_lines(ctx: Context, x: Operand, y: Operand) -> Lines | None:
+    """x y between two of McCormick's four planes; x x as a square."""
+    if not (isinstance(x, Interval) and isinstance(y, Interval)):
+        return None
+    if x is y:
+        square = pointwise_lines("aten.square.default", None, ctx, x)
+        return Lines(
+            (x.shape, x.shape),
+            (*square.lower, 0.0),
+            (*square.upper, 0.0),
+            square.lower_intercept,
+            square.upper_intercept,
+            square.absolute,
+        )
+    shape = joint_shape(x, y)
+    x_low, y_low, y_high = (v.expand(shape) for v in (x.lower, y.lower, y.upper))
+    error = own_rounding(ctx, wide(ctx, x.magnitude) * wide(ctx, y.magnitude), x.dtype, 1)
+    if ctx.soundness is not Soundness.NONE:  # operands that hardware may flush to zero
+        error = error + 4 * torch.finfo(x.dtype).tiny * (1 + x.magnitude + y.magnitude).double()
+    # x y >= y_low x + x_low y - x_low y_low, and x y <= y_high x + x_low y - x_low y_high.
+    bottom = -wide(ctx, x_low) * wide(ctx, y_low) - error
+    top = -wide(ctx, x_low) * wide(ctx, y_high) + error
+    return lines(ctx, (x, y), (y_low, x_low), bottom, (y_high, x_low), top)
+
+
+def maximum_lines(ctx: Context, x: Operand, y: Operand) -> Lines:
+    """max(x, y) = y + relu(x - y): exact in floating point."""
+    return _extreme(ctx, x, y, 1.0)
+
+
+def minimum_lines(ctx: Context, x: Operand, y: Operand) -> Lines:
+    """min(x, y) = y - relu(y - x)."""
+    return _extreme(ctx, x, y, -1.0)
+
+
+def _extreme(ctx: Context, x: Operand, y: Operand, sign: float) -> Lines:
+    varying = [v for v in (x, y) if isinstance(v, Interval)]
+    dtype = varying[0].dtype
+    ends = [
+        (v.lower, v.upper) if isinstance(v, Interval) else (torch.as_tensor(v, dtype=dtype),) * 2
+        for v in (x, y)
+    ]
+    shape = joint_shape(x, y)
+    (x_low, x_high), (y_low, y_high) = (tuple(v.expand(shape).double() for v in e) for e in ends)
+    # d = x - y for the maximum, y - x for the minimum; the extreme is y + sign * relu(d).
+    low, high = (x_low - y_high, x_high - y_low) if sign > 0 else (y_low - x_high, y_high - x_low)
+    low, high = low.clamp(max=0), high.clamp(min=0)
+    width = torch.where(high > low, high - low, torch.ones_like(low))
+    chord = (high / width).to(dtype).nan_to_num(1.0).clamp(0, 1).double()
+    chord = torch.where(
+        low == 0, torch.ones_like(chord), torch.where(high == 0, torch.zeros_like(chord), chord)
+    )
+    at_low = torch.where(chord == 0, torch.zeros_like(low), -chord * low)
+    at_high = torch.where(chord == 1, torch.zeros_like(low), (1 - chord) * high)
+    top = torch.maximum(at_low, at_high) * (1 + 2.0**-48) + 2.0**-50 * (high - low)
+    flat = torch.where(high + low > 0, 1.0, 0.0).double()
+    zero = torch.zeros_like(top)
+    if sign > 0:
+        return _mix(ctx, x, y, flat, zero, chord, top, dtype)
+    return _mix(ctx, x, y, chord, -top, flat, zero, dtype)
+
+
+def _mix(
+    ctx: Context,
+    x: Operand,
+    y: Operand,
+    below: Tensor,
+    bottom: Tensor,
+    above: Tensor,
+    top: Tensor,
+    dtype: torch.dtype,
+) -> Lines:
+    """s x + (1 - s) y + t on both sides; constants go into the intercepts. 1 - s is exact for s in [0, 1] as used."""
+    operands, lower, upper = [], [], []
+    for value, low, high in ((x, below, above), (y, 1 - below, 1 - above)):
+        if isinstance(value, Interval):
+            lost = [(s - s.to(dtype).double()).abs() * value.magnitude.double() for s in (low, high)]
+            bottom, top = bottom - lost[0], top + lost[1]
+            operands.append(value)
+            lower.append(low.to(dtype))
+            upper.append(high.to(dtype))
+        else:
+            constant = torch.as_tensor(value, dtype=dtype).double()
+            bottom, top = bottom + low * constant, top + high * constant
+            bottom, top = bottom - 2.0**-50 * constant.abs(), top + 2.0**-50 * constant.abs()
+    if ctx.soundness is Soundness.NONE:
+        bottom, top = bottom.to(dtype), top.to(dtype)
+    return lines(ctx, operands, lower, bottom, upper, top)
+
+
+def where_lines(ctx: Context, condition: Any, x: Operand, y: Operand) -> Lines | None:
+    """x where a constant condition holds, else y: exact."""
+    if isinstance(condition, Interval):
+        return None
+    varying = [v for v in (x, y) if isinstance(v, Interval)]
+    dtype = varying[0].dtype
+    shape = joint_shape(condition, x, y)
+    chosen = condition.expand(shape)
+    constant = torch.zeros(shape, dtype=dtype, device=condition.device)
+    slopes: list[Slope] = []
+    for value, here in ((x, chosen), (y, ~chosen)):
+        if isinstance(value, Interval):
+            slopes.append(here.to(dtype))
+        else:
+            constant = torch.where(here, torch.as_tensor(value, dtype=dtype), constant)
+    return lines(ctx, varying, slopes, wide(ctx, constant), slopes, wide(ctx, constant))
+
+
+def masked_fill_lines(ctx: Context, x: Operand, mask: Any, value: Operand) -> Lines | None:
+    """``value`` where a constant mask holds, else x."""
+    if isinstance(mask, Interval) or (isinstance(value, Interval) and isinstance(x, Interval)):
+        return None  # where_lines would give the operands in the other order
+    return where_lines(ctx, mask, value, x)
+
+
+def joint_shape(*operands: Operand) -> torch.Size:
+    """The shape that operands are broadcast to."""
+    shapes = [tuple(v.shape) for v in operands if isinstance(v, (Interval, Tensor))]
+    found: torch.Size = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
+    return found
+
+
+def wide(ctx: Context, value: Tensor) -> Tensor:
+    return value if ctx.soundness is Soundness.NONE else value.double()
+
+
+def own_rounding(ctx: Context, size: Tensor, dtype: torch.dtype, count: int) -> Tensor:
+    """The network's own rounding of a result of this size."""
+    if ctx.soundness is not Soundness.DEPLOYED:
+        return torch.zeros_like(size)
+    info = torch.finfo(dtype)
+    return size * (count * info.eps) + 8 * info.tiny
