@@ -28,7 +28,7 @@ PREPAID_ROUNDINGS = 8
 #: How far a traced program may be from its module on the check inputs, relative to the largest output.
 TRACE_TOLERANCE = 1e-4
 
-#: How far an LP or MIP solver may violate a constraint, or a binary be from 0 and 1: why its proofs are not float-sound.
+#: How far an LP or MIP solver may violate a constraint, or a binary be from 0 and 1: its proofs are not float-sound.
 SOLVER_FEASIBILITY = 1e-7
 
 #: A solver's incumbent above this is worth stopping for: smaller ones often are its tolerance, not a violation.

@@ -252,7 +252,8 @@ def _check(program: Program, model: nn.Module, example: Tensor) -> None:
             if not bool((got - expected).abs().max() <= TRACE_TOLERANCE * scale):
                 raise TraceMismatchError(
                     f"the traced network differs from the module by {float((got - expected).abs().max()):.3g} on "
-                    "random inputs; is forward() random or does it read state that changes? Make it a function of its input."
+                    "random inputs; is forward() random, or does it read state that changes? "
+                    "Make it a function of its input."
                 )
 
 
