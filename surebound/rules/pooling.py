@@ -17,7 +17,7 @@ from surebound.rules.affine import averaged
 from surebound.rules.registry import Affine, Context, Rule, register
 from surebound.rules.selection import monotone
 from surebound.rules.shape import overload_of, register_move
-from surebound.rules.vjp import vjp_adjoint
+from surebound.rules.vjp import looped_adjoint, vjp_adjoint
 
 
 def _first(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor:
@@ -161,5 +161,6 @@ def _nearest_copies(size: Any = None, scales: Any = None, *_: Any) -> int:
 
 for _rank in (1, 2, 3):
     for _op in (f"upsample_nearest{_rank}d", f"_upsample_nearest_exact{_rank}d"):
-        register_move(f"aten.{_op}.vec", adjoint_terms=_nearest_copies)
-        register_move(f"aten.{_op}.default", adjoint_terms=lambda size, *_: math.prod(int(s) for s in size))
+        for _suffix, _copies in (("vec", _nearest_copies), ("default", lambda size, *_: math.prod(size))):
+            _adjoint = partial(looped_adjoint, overload_of(f"aten.{_op}.{_suffix}"))
+            register_move(f"aten.{_op}.{_suffix}", _adjoint, adjoint_terms=_copies)

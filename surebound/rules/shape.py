@@ -14,7 +14,7 @@ from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.rules.registry import Affine, Context, Rule, register
 from surebound.rules.selection import refuse_varying
-from surebound.rules.vjp import vjp_adjoint
+from surebound.rules.vjp import looped_adjoint, vjp_adjoint
 
 
 def _move(op: Callable[..., Tensor], ctx: Context, x: Interval, *args: Any, **kwargs: Any) -> Interval:
@@ -135,7 +135,11 @@ register_move("aten.tile.default", adjoint_terms=lambda repeats: _copies(repeats
 register_move(
     "aten.repeat_interleave.self_int", adjoint_terms=lambda repeats, dim=None, **_: int(repeats) + 1
 )
-register_move("aten.unfold.default", adjoint_terms=_window_terms)
+register_move(
+    "aten.unfold.default",
+    partial(looped_adjoint, torch.ops.aten.unfold.default),
+    adjoint_terms=_window_terms,
+)
 register_move(
     "aten.im2col.default", adjoint_terms=lambda kernel, *_: _copies(kernel) + 1
 )  # padded with zeros: an entry that is 0 for sure

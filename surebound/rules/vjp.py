@@ -17,3 +17,12 @@ def vjp_adjoint(
     pull: Any = torch.func.vjp(lambda x: fn(x, *args, **kwargs), zeros)[1]
     result: Tensor = torch.vmap(lambda row: pull(row)[0])(a)
     return result
+
+
+def looped_adjoint(
+    fn: Callable[..., Tensor], a: Tensor, in_shape: torch.Size, *args: Any, **kwargs: Any
+) -> Tensor:
+    """``vjp_adjoint`` row by row, for operators whose gradient PyTorch cannot batch."""
+    zeros = torch.zeros(in_shape, dtype=a.dtype, device=a.device)
+    pull: Any = torch.func.vjp(lambda x: fn(x, *args, **kwargs), zeros)[1]
+    return torch.stack([pull(row)[0] for row in a])
