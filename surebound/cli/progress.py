@@ -1,4 +1,4 @@
-"""A training run on the terminal: one live line, or a plain line now and then where there is no terminal."""
+"""A training run on standard error: one live line, or a plain line now and then where that is no terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Terminal(Observer):
 
     def __init__(self, name: str, live: bool | None = None) -> None:
         self.name = name
-        self.live = sys.stdout.isatty() if live is None else live
+        self.live = sys.stderr.isatty() if live is None else live
         self._bar: Bar | None = None
         self._task: TaskID | None = None
         self._errors = ""
@@ -45,17 +45,22 @@ class Terminal(Observer):
         if self._bar is not None:
             self._bar.console.print(text, highlight=False)
         else:
-            typer.echo(text)
+            typer.echo(text, err=True)
 
     def started(self, step: int, steps: int) -> None:
         self.say(f"{self.name}: {'resuming at' if step else 'starting at'} step {step} of {steps}")
         if not self.live:
             return
+        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
         self._bar = RichProgress(
-            MofNCompleteColumn(), BarColumn(20), TimeRemainingColumn(), TextColumn("{task.fields[numbers]}")
+            MofNCompleteColumn(),
+            BarColumn(20),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            console=Console(stderr=True),
         )
         self._task = self._bar.add_task(self.name, total=steps, completed=step, numbers="")
         self._bar.start()
@@ -73,7 +78,7 @@ class Terminal(Observer):
     def evaluated(self, step: int, errors: Errors) -> None:
         self._errors = "  | " + describe_errors(errors)
         if self._bar is None:
-            typer.echo(f"step {step}  evaluation: {describe_errors(errors)}")
+            typer.echo(f"step {step}  evaluation: {describe_errors(errors)}", err=True)
 
     def saved(self, step: int, path: Path) -> None:
         """Nothing to see: checkpoints are silent."""

@@ -175,7 +175,9 @@ def _supervise(name: str, path: Path, data_dir: Path | None, work: Callable[[Cal
     if not result.leader:
         return
     if result.errors is None:
-        typer.echo(f"stopped after step {result.outcome.step}; continue with: surebound resume {path}")
+        typer.echo(
+            f"stopped after step {result.outcome.step}; continue with: surebound resume {path}", err=True
+        )
         raise typer.Exit(EXIT_STOPPED)
     typer.echo(f"finished: {describe_errors(result.errors)}")
     typer.echo(f"run directory: {path}")
