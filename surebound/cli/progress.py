@@ -72,7 +72,8 @@ class Terminal(Observer):
         elif time.monotonic() - self._printed >= PLAIN_SECONDS or progress.step == progress.steps:
             self._printed = time.monotonic()
             typer.echo(
-                f"step {progress.step}/{progress.steps}  {left(progress.seconds_left)} left  {numbers}"
+                f"step {progress.step}/{progress.steps}  {left(progress.seconds_left)} left  {numbers}",
+                err=True,
             )
 
     def evaluated(self, step: int, errors: Errors) -> None:
