@@ -5,12 +5,25 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 from pathlib import Path
 
 from surebound import zoo
 from surebound.errors import InputError, RunError
 from surebound.experiment.rundir import RunDirectory
+
+
+def portable(command: str) -> str:
+    """A run's command without what belongs to the machine it ran on: the script's path, directories, threads."""
+    words, kept = shlex.split(command)[1:], ["surebound"]
+    skip = False
+    for word in words:
+        own = word.split("=")[0] in ("--out", "--data-dir", "--threads")
+        if not (skip or own):
+            kept.append(word)
+        skip = own and "=" not in word
+    return shlex.join(kept)
 
 
 def publish(run_path: Path, name: str, directory: Path | None = None) -> Path:
@@ -28,7 +41,9 @@ def publish(run_path: Path, name: str, directory: Path | None = None) -> Path:
         "preset": config.name,
         "eps_train": str(config.plan.eps_train),
         "seed": config.plan.seed,
-        "command": environment.get("command", ""),
+        "command": portable(environment.get("command", "")),
+        "commit": environment.get("commit"),
+        "versions": environment.get("packages", {}),
         "results": results,
     }
     try:
