@@ -76,6 +76,11 @@ def _execute(run: RunDirectory, dataset: data.Dataset, caller: Caller, group: Gr
         )
     threads = _threads(config, known, caller, group)
     torch.set_num_threads(threads)
+    if group.leader and known.get("processes", group.size) != group.size:
+        caller.say(
+            f"the run began with {known['processes']} processes and goes on with {group.size}: "
+            "it will not end with the same bits"
+        )
     if group.leader:
         run.write_json("environment.json", _record(config, dataset, threads, group, known))
     device = _device(config.run.device)

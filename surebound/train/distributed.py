@@ -59,7 +59,7 @@ class Group:
         """Give every process the leader's `tensors`."""
         if self.size > 1:
             for tensor in tensors:
-                dist.broadcast(tensor, 0)
+                dist.broadcast(tensor.detach(), 0)
 
 
 ALONE = Group()

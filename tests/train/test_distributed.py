@@ -86,7 +86,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     processes = [
         subprocess.Popen(
             [sys.executable, str(script), str(out)],
-            env={**os.environ, **environment},
+            env={**os.environ, **environment, "PYTHONWARNINGS": "error::UserWarning"},
             stderr=subprocess.PIPE,
             text=True,
         )

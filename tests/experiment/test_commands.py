@@ -1,0 +1,99 @@
+"""The commands of training, through the command line itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from surebound import zoo
+from surebound.cli import build_app
+from surebound.experiment.config import Config
+from surebound.experiment.presets import preset
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(build_app(), list(arguments))
+
+
+def test_presets_are_listed() -> None:
+    shown = invoke("presets", "mnist-small-ibp", "--format", "json")
+    assert shown.exit_code == 0, shown.output
+    rows = {row["preset"]: row for row in json.loads(shown.stdout)}
+    assert rows["mnist-small-ibp-0.4"] == {
+        "preset": "mnist-small-ibp-0.4", "method": "ibp", "eps_train": "2/5",
+        "steps": 60_000, "batch": 100, "warm-up": 2_000, "ramp": 10_000,
+    }  # fmt: skip
+    assert all("mnist-small-ibp" in name for name in rows)
+
+
+def test_a_shown_configuration_can_be_read_back(tmp_path: Path) -> None:
+    shown = invoke("show-config", "digits-ibp")
+    assert Config.from_toml(shown.stdout) == preset("digits-ibp")
+    (tmp_path / "mine.toml").write_text(shown.stdout, encoding="utf-8")
+    assert invoke("show-config", str(tmp_path / "mine.toml")).stdout == shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train", "digits-ipb"), "no preset is called 'digits-ipb'; did you mean 'digits-ibp'?"),
+        (("train", "digits-ibp", "--eps-train", "-0.1"), "--eps-train -0.1: a radius is 0 or more"),
+        (("train", "digits-ibp", "--eps-train", "x"), "--eps-train='x' is not a finite number"),
+        (("train", "digits-ibp", "--steps", "5", "--epochs", "2"), "--steps and --epochs were both given"),
+        (("train", "digits-nominal", "--eps-train", "0.1"), "'nominal' has no use for a radius"),
+        (("train", "digits-ibp", "--threads", "0"), "threads must be at least 1"),
+        (("train", "mine.toml"), "cannot read the configuration mine.toml"),
+        (("resume", "nowhere"), "nowhere is no run directory"),
+        (("evaluate", "nowhere"), "'nowhere' is no run directory"),
+        (("evaluate", "surebound.zoo.architecture:digits", "--data", "digits"), "no radius is known"),
+        (("zoo", "--add", "runs/x"), "--add and --as belong together"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(
+    arguments: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    out = ("--out", str(tmp_path / "run")) if arguments[0] == "train" else ()
+    done = invoke(*arguments, *out)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_train_evaluate_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, numbers = tmp_path / "run", tmp_path / "numbers.json"
+    done = invoke(
+        "train", "digits-ibp", "--steps", "40", "--eps-train", "1/50", "--eps-test", "1/50", "--kappa-final", "0",
+        "--seed", "5", "--threads", "1", "--out", str(run),
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "finished: held-out clean" in done.stdout
+    assert "digits-ibp: starting at step 0 of 40" in done.stderr
+    assert "step 40/40" in done.stderr
+    plan = Config.read(run / "config.toml").plan
+    assert (str(plan.eps_train), plan.kappa_final, plan.seed, plan.steps) == ("1/50", 0.0, 5, 40)
+
+    shown = invoke(
+        "evaluate", str(run), "--first", "50", "--pgd-steps", "3", "--format", "csv", "--out", str(numbers)
+    )
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.splitlines()[0] == "eps,clean error,PGD error,unproved (IBP)"
+    assert shown.stdout.splitlines()[1].startswith("1/50,")
+    record = json.loads(numbers.read_text())
+    assert record["images"] == 50
+    assert record["clean_error"] <= record["pgd_error"]["1/50"] <= record["verified_error"]["1/50"]
+
+    monkeypatch.setattr(zoo, "NETS_DIRECTORY", tmp_path / "nets")
+    assert invoke("zoo", "--add", str(run), "--as", "digits-0.02").exit_code == 0
+    (row,) = json.loads(invoke("zoo", "--format", "json").stdout)
+    assert (row["network"], row["data"], row["eps_train"], row["eps"]) == (
+        "digits-0.02",
+        "digits",
+        "1/50",
+        "1/50",
+    )
+    again = invoke("train", "digits-ibp", "--out", str(run))
+    assert again.exit_code == 2
+    assert "holds a run already" in again.stderr
