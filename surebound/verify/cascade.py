@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from surebound.errors import ConfigError
 from surebound.verify.stages import (
+    BranchAndBound,
     Clean,
     CrownBounds,
     IntervalBounds,
@@ -67,6 +68,7 @@ def _default() -> tuple[Stage, ...]:
         CrownBounds(),
         PgdAttack(),
         MultiTargetedAttack(),
+        BranchAndBound(),
         MixedInteger(),
         LinearRelaxation(),
     )

@@ -23,8 +23,9 @@ def solve(problem: Problem, limits: Limits) -> Outcome:
     point = (problem.lower + problem.upper) / 2
     if behaviour in SolverStatus.__members__:
         # Numbers that would prove robustness if anybody used them.
-        return Outcome(SolverStatus[behaviour], -2.0, -1.0, point, detail="fake")
+        return Outcome(SolverStatus[behaviour], -0.3, -0.25, point, detail="fake")
     actions = {
+        "absurd": lambda: Outcome(SolverStatus.OPTIMAL, -9.0, -9.0, point, detail="below what is there"),
         "liar": lambda: Outcome(SolverStatus.ABOVE, 5.0, 7.0, point),
         "nan": lambda: Outcome(SolverStatus.OPTIMAL, math.nan, math.nan, np.full_like(point, math.nan)),
         "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),

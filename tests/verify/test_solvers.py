@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from surebound.errors import ConfigError, InputError, SolverError
 from surebound.numerics import SOLVER_FEASIBILITY
 from surebound.verify.solvers import Limits, Problem, SolverProcess, SolverStatus, available, find
-from surebound.verify.solvers.outcome import Outcome, read_status
+from surebound.verify.solvers.outcome import Outcome, consistent, read_status
 from surebound.verify.solvers.wire import decode_outcome, decode_request, encode_outcome, encode_request
 
 
@@ -136,6 +136,22 @@ def test_the_time_limit_keeps_the_bound(solver: object) -> None:
         assert outcome.bound >= outcome.objective
     else:
         assert outcome.status in (SolverStatus.OPTIMAL, SolverStatus.UNKNOWN)  # a licence may refuse the size
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e-6, 0.01])
+def test_a_search_that_was_stopped_early_has_no_false_bound(solver: object, seconds: float) -> None:
+    """HiGHS leaves 0 as the bound of a search that never began; the maximum is far above."""
+    problem = hard_problem(count=120)
+    outcome = solver.solve(problem, limits(seconds=seconds, prove_below=0.0, falsify_above=1e9))
+    assert outcome.bound >= 1000.0
+
+
+def test_contradictions_are_no_answer() -> None:
+    point = np.zeros(1)
+    assert consistent(Outcome(SolverStatus.OPTIMAL, 1.0, 0.5, point), 1e-7).status is SolverStatus.NUMERICAL
+    assert consistent(Outcome(SolverStatus.TIME_LIMIT, 1.0, -0.0, point), 1e-7).bound == math.inf
+    assert consistent(Outcome(SolverStatus.OPTIMAL, 1.0, 1.0, None), 1e-7).bound == math.inf
+    assert consistent(Outcome(SolverStatus.OPTIMAL, 1.0, 1.0, point), 1e-7).bound == 1.0
 
 
 def test_what_the_table_does_not_name_is_unknown() -> None:

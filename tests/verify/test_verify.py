@@ -148,7 +148,8 @@ FAKE = "tests.verify.fake_solver"
 EXPECTED = {
     "OPTIMAL": Status.ROBUST,
     "BELOW": Status.ROBUST,
-    "TIME_LIMIT": Status.ROBUST,  # its dual bound, -1, is a bound
+    "TIME_LIMIT": Status.ROBUST,  # its dual bound, -1/4, is a bound
+    "absurd": Status.UNKNOWN,  # the example itself has a larger margin
     "INFEASIBLE": Status.UNKNOWN,
     "UNBOUNDED": Status.UNKNOWN,
     "NUMERICAL": Status.UNKNOWN,
@@ -204,7 +205,7 @@ def test_the_relaxation_reads_statuses_the_same_way(
     behave: Callable[[str], object], workspace: Workspace
 ) -> None:
     workspace.close()
-    for behaviour in ("OPTIMAL", "INFEASIBLE", "liar", "nan"):
+    for behaviour in ("OPTIMAL", "INFEASIBLE", "liar", "nan", "absurd"):
         behave(behaviour)
         assert verdict_of(LinearRelaxation(solver=FAKE), workspace).status is EXPECTED[behaviour], behaviour
 

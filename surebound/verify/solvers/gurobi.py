@@ -12,7 +12,7 @@ from typing import Any
 import gurobipy as gp
 import numpy as np
 
-from surebound.verify.solvers.outcome import Outcome, SolverStatus, read_status
+from surebound.verify.solvers.outcome import Outcome, SolverStatus, consistent, read_status
 from surebound.verify.solvers.problem import Limits, Problem
 
 _NAMES = {getattr(gp.GRB.Status, name): name for name in dir(gp.GRB.Status) if not name.startswith("_")}
@@ -68,4 +68,5 @@ def _outcome(model: Any, x: Any, problem: Problem, limits: Limits) -> Outcome:
     # One status for both early stops: the numbers tell which.
     if status is SolverStatus.ABOVE and limits.prove_below is not None and bound < limits.prove_below:
         status = SolverStatus.BELOW
-    return Outcome(status, objective, bound if abs(bound) < 1e100 else math.inf, point, detail=name)
+    outcome = Outcome(status, objective, bound if abs(bound) < 1e100 else math.inf, point, detail=name)
+    return consistent(outcome, limits.feasibility)

@@ -13,7 +13,7 @@ from typing import Any
 import highspy
 import numpy as np
 
-from surebound.verify.solvers.outcome import Outcome, SolverStatus, read_status
+from surebound.verify.solvers.outcome import Outcome, SolverStatus, consistent, read_status
 from surebound.verify.solvers.problem import Limits, Problem
 
 
@@ -30,7 +30,7 @@ def solve(problem: Problem, limits: Limits) -> Outcome:
         return Outcome(SolverStatus.NUMERICAL, detail="HiGHS stopped with an error")
     name = highs.getModelStatus().name
     status = stop.status if name in ("kInterrupt", "kHighsInterrupt") else read_status("highs", name)
-    return _outcome(highs, problem, status, name)
+    return consistent(_outcome(highs, problem, status, name, stop.upper), limits.feasibility)
 
 
 class _Stop:
@@ -40,11 +40,13 @@ class _Stop:
         self._limits = limits
         self._start = start
         self.status = SolverStatus.UNKNOWN
+        self.upper = math.inf  # the smallest upper bound of the maximum that was reported during the search
 
     def check(self, event: Any) -> None:
         # The maximum lies between minus the primal bound and minus the dual bound of the minimisation.
         upper, found = -event.data_out.mip_dual_bound, -event.data_out.mip_primal_bound
         limits = self._limits
+        self.upper = min(self.upper, upper)  # NaN is not smaller
         if limits.prove_below is not None and upper < limits.prove_below:
             self.status = SolverStatus.BELOW
         elif limits.falsify_above is not None and limits.falsify_above < found < math.inf:
@@ -88,14 +90,15 @@ def _model(problem: Problem) -> Any:
     return lp
 
 
-def _outcome(highs: Any, problem: Problem, status: SolverStatus, name: str) -> Outcome:
+def _outcome(highs: Any, problem: Problem, status: SolverStatus, name: str, seen: float) -> Outcome:
     info = highs.getInfo()
     has_point = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     solution = highs.getSolution()
     point = np.array(solution.col_value, dtype=np.float64) if has_point else None
     objective = float(problem.objective @ point + problem.offset) if point is not None else -math.inf
     if problem.binaries:
-        bound, duals = -info.mip_dual_bound, None
+        # A search that is stopped early leaves 0 in the info, which is no bound: only what was reported counts.
+        bound, duals = -info.mip_dual_bound if status is SolverStatus.OPTIMAL else seen, None
     else:
         # Without a finished simplex the dual objective is no bound that we could argue for.
         bound = -info.objective_function_value if status is SolverStatus.OPTIMAL else math.inf

@@ -96,3 +96,18 @@ def read_status(solver: str, name: str) -> SolverStatus:
     ('OPTIMAL', 'UNKNOWN')
     """
     return _STATUS_TABLE[solver].get(name, SolverStatus.UNKNOWN)
+
+
+def consistent(outcome: Outcome, feasibility: float) -> Outcome:
+    """The outcome, or NUMERICAL if it contradicts itself.
+
+    An optimum without a solution, or a bound clearly below the solution that was found, is no answer.
+    """
+    if outcome.status is SolverStatus.OPTIMAL and outcome.point is None:
+        return Outcome(SolverStatus.NUMERICAL, detail=f"{outcome.detail}, but without a solution")
+    slack = 1e3 * feasibility * max(1.0, abs(outcome.objective))
+    if outcome.point is not None and outcome.bound < outcome.objective - slack:
+        return Outcome(
+            SolverStatus.NUMERICAL, detail=f"{outcome.detail}, but its bound is below its solution"
+        )
+    return outcome

@@ -11,7 +11,7 @@ import math
 import numpy as np
 import pyscipopt
 
-from surebound.verify.solvers.outcome import Outcome, read_status
+from surebound.verify.solvers.outcome import Outcome, consistent, read_status
 from surebound.verify.solvers.problem import Limits, Problem
 
 
@@ -38,7 +38,8 @@ def solve(problem: Problem, limits: Limits) -> Outcome:
     bound = float(model.getDualbound())
     if abs(bound) >= model.infinity():
         bound = math.inf
-    return Outcome(read_status("scip", name), objective, bound, point, detail=name)
+    outcome = Outcome(read_status("scip", name), objective, bound, point, detail=name)
+    return consistent(outcome, limits.feasibility)
 
 
 def _fill(model: pyscipopt.Model, problem: Problem) -> list[pyscipopt.Variable]:

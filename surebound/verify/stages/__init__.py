@@ -5,10 +5,12 @@ from __future__ import annotations
 from surebound.verify.stages.attacks import MultiTargetedAttack, PgdAttack
 from surebound.verify.stages.base import Stage
 from surebound.verify.stages.bounds import CrownBounds, IntervalBounds
+from surebound.verify.stages.branch import BranchAndBound
 from surebound.verify.stages.clean import Clean
 from surebound.verify.stages.programs import LinearRelaxation, MixedInteger
 
 __all__ = [
+    "BranchAndBound",
     "Clean",
     "CrownBounds",
     "IntervalBounds",

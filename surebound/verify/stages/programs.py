@@ -74,6 +74,7 @@ class MixedInteger(_Programs):
 
     def _search(self, query: Query, workspace: Workspace, encoding: Encoding, clock: _Clock) -> Finding:
         margins, details = query.margins[0].clone(), list[str]()
+        floor = _margins_here(query, workspace)
         for k in _suspicious_first(query):
             if clock.left <= 0:
                 return Finding(margins, timed_out=True, detail="; ".join(details))
@@ -86,7 +87,7 @@ class MixedInteger(_Programs):
                 witness = _witness(query, workspace, encoding, outcome)
             if witness is not None:
                 return Finding(margins, witness=witness)
-            margins[k] = min(float(margins[k]), outcome.bound)
+            margins[k] = min(float(margins[k]), _bound(outcome, floor, k))
             if not margins[k] <= 0:
                 details.append(f"class {k}: {outcome.status.value} {outcome.detail}".strip())
                 if outcome.status is SolverStatus.TIME_LIMIT:
@@ -102,12 +103,13 @@ class LinearRelaxation(_Programs):
 
     def _search(self, query: Query, workspace: Workspace, encoding: Encoding, clock: _Clock) -> Finding:
         margins, timed_out = query.margins[0].clone(), False
+        floor = _margins_here(query, workspace)
         for k in _suspicious_first(query):
             outcome = self._solve(workspace, encoding.problem(_row(query, k), 0.0).relaxed(), clock)
             witness = _witness(query, workspace, encoding, outcome)
             if witness is not None:
                 return Finding(margins, witness=witness)
-            margins[k] = min(float(margins[k]), outcome.bound)
+            margins[k] = min(float(margins[k]), _bound(outcome, floor, k))
             if not margins[k] <= 0:  # one open class leaves the example open
                 timed_out = outcome.status is SolverStatus.TIME_LIMIT
                 detail = f"class {k}: {outcome.status.value} {outcome.detail}".strip()
@@ -138,6 +140,18 @@ def _row(query: Query, k: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     row[k] += 1.0
     row[int(query.labels[0])] -= 1.0
     return row
+
+
+def _margins_here(query: Query, workspace: Workspace) -> Tensor:
+    """Margins (K,) of the example itself: no maximum over the region is smaller."""
+    logits = workspace.logits(query.region.x)[0].double()
+    return logits - logits[query.labels[0]]
+
+
+def _bound(outcome: Outcome, floor: Tensor, k: int) -> float:
+    """The solver's bound, unless the network itself already contradicts it."""
+    believable = outcome.bound >= float(floor[k]) - WITNESS_MARGIN * max(1.0, abs(float(floor[k])))
+    return outcome.bound if believable else math.inf
 
 
 def _witness(query: Query, workspace: Workspace, encoding: Encoding, outcome: Outcome) -> Tensor | None:
