@@ -98,6 +98,26 @@ class Interval:
             raise InputError("an Interval without ends and without centre")
         return value
 
+    def consume_ends(self) -> tuple[Tensor, Tensor]:
+        """Lower and upper in the interval's own memory; the interval must not be used after that."""
+        if self._lower is None or self._upper is None:
+            center, radius = self.center, self.radius
+            self._lower = center - radius
+            self._upper = center.add_(radius)
+        return self._give_up(self._lower, self._upper)
+
+    def consume_center(self) -> tuple[Tensor, Tensor]:
+        """Centre and radius in the interval's own memory; the interval must not be used after that."""
+        if self._center is None or self._radius is None:
+            lower, upper = self.lower, self.upper
+            self._radius = upper.sub_(lower).mul_(0.5)
+            self._center = lower.add_(self._radius)
+        return self._give_up(self._center, self._radius)
+
+    def _give_up(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        self._lower = self._upper = self._center = self._radius = None
+        return a, b
+
     def select(self, move: Callable[[Tensor], Tensor]) -> Interval:
         """Apply an operation that only moves, repeats or drops entries: exact on either form, no rounding."""
         if self._lower is not None and self._upper is not None:

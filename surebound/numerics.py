@@ -23,7 +23,7 @@ from surebound.errors import InputError
 
 #: Roundings that a conversion between ends and centre/radius, and our own use of constants, may cost;
 #: every affine rule pays for them in advance (docs/soundness.md, "Who pays").
-PREPAID_ROUNDINGS = 8
+PREPAID_ROUNDINGS = 12
 
 #: How far a traced program may be from its module on the check inputs, relative to the largest output.
 TRACE_TOLERANCE = 1e-4
@@ -148,6 +148,17 @@ class AffineRounding:
         paid = torch.add(radius * self.on_radius, center.abs(), alpha=self.on_center)
         return paid + self.absolute
 
+    def in_place(
+        self, center: Tensor, radius: Tensor, weight: Tensor, terms: int
+    ) -> tuple[Tensor, Tensor, float]:
+        """``radius_in`` in the memory of the arguments: what to multiply, by which matrix, and what to add after it.
+
+        ``weight`` is |A|: scaling it, and paying for underflow after the product, saves passes over the activations.
+        """
+        largest = float(weight.amax()) if weight.numel() else 0.0
+        radius = radius.add_(center.abs_(), alpha=self.on_center)
+        return radius, weight.mul_(self.on_radius), self.absolute * (2 * terms * largest)
+
     def guarded(self, radius: Tensor) -> Tensor:
         """Infinite where some order of summation might overflow, or ours did: |A||x| + |b| <= 2 radius / on_center."""
         if self.is_free or not radius.numel():
@@ -238,9 +249,13 @@ def exact_kernels() -> Iterator[None]:
 
 
 def has_subnormal(value: Tensor) -> bool:
-    """Does a tensor hold subnormal numbers, which some hardware flushes to zero?"""
-    magnitude = value.detach().abs()
-    return bool(((magnitude > 0) & (magnitude < torch.finfo(value.dtype).tiny)).any())
+    """Does a tensor hold subnormal numbers, which some hardware flushes to zero? (NaN counts as one.)"""
+    least = torch.finfo(value.dtype).tiny
+    for part in value.detach().flatten().split(1 << 20):  # in parts, so that the masks stay small
+        normal = (part >= least).sum() + (part <= -least).sum()
+        if bool(torch.count_nonzero(part) != normal):
+            return True
+    return False
 
 
 def dot(a: Tensor, v: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from surebound.errors import RegionError
 from surebound.interval import Interval
-from surebound.numerics import Soundness, exact_fraction, float_up
+from surebound.numerics import Soundness, exact_fraction, float_up, round_up
 
 
 def _check_images(x: Tensor, name: str) -> None:
@@ -130,10 +130,12 @@ Region = Box | LinfBall
 
 
 def _add_up(x: Tensor, eps: Fraction) -> Tensor:
-    """A value of x's dtype that is not below x + eps, and is the closest such one but for a last place."""
-    wide = x.double()
-    # Two roundings of float64 (the radius and the sum), each at most 2^-53 relative.
-    target = wide + float_up(eps) + (wide.abs() + float_up(eps)) * 2.0**-51
-    nearest = target.to(x.dtype)
-    infinity = torch.full_like(nearest, float("inf"))
-    return torch.where(nearest.double() < target, torch.nextafter(nearest, infinity), nearest)
+    """A value of x's dtype that is not below x + eps, by less than two units in the last place."""
+    wide = torch.tensor(float_up(eps), dtype=torch.float64)
+    radius = float(round_up(wide, x.dtype))
+    total = x + radius
+    # The exact error of that sum (Knuth's two-sum) says where it was rounded down.
+    back = total - x
+    error = (x - (total - back)) + (radius - back)
+    above = torch.nextafter(total, torch.full_like(total, float("inf")))
+    return torch.where(error > 0, above, total)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from surebound.errors import BoundError, SureboundError
-from surebound.graph import Node, Program, program_of
-from surebound.graph.program import resolve, resolve_kwargs
+from surebound.graph import Graph, Node, Program, program_of
+from surebound.graph.program import Ref, resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness, exact_kernels, no_information
 from surebound.region import Region
@@ -65,13 +66,15 @@ def propagate(
 def _walk(
     program: Program, start: Interval, soundness: Soundness, stop: str | None, observe: Observer | None
 ) -> Interval:
-    graph, ctx = program.graph, Context(soundness)
+    graph, shared, mine = program.graph, Context(soundness), Context(soundness, owned=True)
     env: dict[str, Any] = program.parameters()
     env[graph.input] = start
     target = stop or graph.output
+    free = overwriting(graph) if observe is None and not _wants_gradient(env, start) else frozenset()
     for node, dying in zip(graph.nodes, graph.dying, strict=True):
         if target in env:
             break
+        ctx = mine if node.name in free else shared
         env[node.name] = apply_rule(ctx, node, resolve(node.args, env), resolve_kwargs(node.kwargs, env))
         if observe is not None and node.varies:
             observe(node, env[node.name])
@@ -84,6 +87,35 @@ def _walk(
     if not isinstance(result, Interval):
         raise BoundError(f"{target} is {type(result).__name__}, not a tensor; no bound exists")
     return result
+
+
+def overwriting(graph: Graph) -> frozenset[str]:
+    """The calls that may overwrite their first argument: they are its only reader, and its memory is its own.
+
+    Products make new memory; activations, BatchNorm and reshapings pass on what they were given or make new memory.
+    Of everything else nothing is known, so nothing is overwritten.
+    """
+    reads = Counter(name for node in graph.nodes for name in node.refs())
+    owned: set[str] = set()
+    calls: set[str] = set()
+    for node in graph.nodes:
+        rule = find(node.op) if node.varies else None
+        if rule is None or not node.args or not isinstance(node.args[0], Ref):
+            continue
+        first = node.args[0].name
+        if first in owned and reads[first] == 1:
+            calls.add(node.name)
+        if rule.makes_memory or (rule.passes_memory and node.name in calls):
+            owned.add(node.name)
+    return frozenset(calls)
+
+
+def _wants_gradient(values: dict[str, Any], start: Interval) -> bool:
+    if not torch.is_grad_enabled():
+        return False
+    return start.lower.requires_grad or any(
+        isinstance(v, Tensor) and v.requires_grad for v in values.values()
+    )
 
 
 def apply_rule(ctx: Context, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

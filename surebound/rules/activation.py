@@ -18,6 +18,9 @@ from surebound.rules.registry import Context, Rule, register
 
 def elementwise_interval(facts: Activation, ctx: Context, x: Interval, *args: Any, **kwargs: Any) -> Interval:
     """The exact hull: the ends of a monotone function; of one with a valley or a peak, that point too (eq. 7)."""
+    if ctx.owned and facts.in_place is not None:
+        lower, upper = x.consume_ends()
+        return Interval(facts.in_place(lower), facts.in_place(upper))
     f = facts.bind(*args, **kwargs)
     check_domain(x, f.domain)
     at_lower, at_upper = f.fn(_flushed(ctx, f, x.lower)), f.fn(x.upper)
@@ -92,6 +95,7 @@ register_activation(
     "aten.relu.default",
     Activation(
         torch.relu,
+        in_place=torch.relu_,
         shape=Shape.CONVEX,
         pieces=_relu_pieces,
         derivative=lambda x: (x > 0).to(x.dtype),

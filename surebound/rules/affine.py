@@ -40,21 +40,50 @@ def weighted(
     product: Product,
 ) -> Interval:
     """Interval bounds of ``product``, linear in x with ``outputs`` rows of ``terms`` summands."""
-    center = product(x.center, weight, bias.center if isinstance(bias, Interval) else bias)
     rounding = AffineRounding.of(terms, x.dtype, ctx.soundness)
+    if ctx.owned and not isinstance(bias, Interval):
+        return _weighted_in_place(x, weight, bias, terms, outputs, product, rounding)
+    center = product(x.center, weight, bias.center if isinstance(bias, Interval) else bias)
     if rounding.is_free:
         radius_bias = bias.radius if isinstance(bias, Interval) else None
         return Interval.around(center, product(x.radius, weight.abs(), radius_bias))
     if isinstance(bias, Interval):  # one more summand, with coefficient 1
-        extra: Tensor | float = rounding.radius_in(bias.center, bias.radius) + rounding.absolute
+        extra = rounding.radius_in(bias.center, bias.radius) + rounding.absolute
     else:
-        extra = rounding.bias_in(bias)
-    if not isinstance(extra, Tensor):
-        extra = weight.new_full((outputs,), extra)
+        extra = _extra(rounding, weight, bias, outputs)
     if has_subnormal(weight):  # hardware that flushes them to zero loses at most tiny * |x| per term
         extra = extra + 4 * terms * tiny(weight.dtype) * x.magnitude.max()
     radius = product(rounding.radius_in(x.center, x.radius), weight.abs(), extra)
     return Interval.around(center, rounding.guarded(radius))
+
+
+def _extra(rounding: AffineRounding, weight: Tensor, bias: Tensor | None, outputs: int) -> Tensor:
+    extra = rounding.bias_in(bias)
+    return extra if isinstance(extra, Tensor) else weight.new_full((outputs,), extra)
+
+
+def _weighted_in_place(
+    x: Interval,
+    weight: Tensor,
+    bias: Tensor | None,
+    terms: int,
+    outputs: int,
+    product: Product,
+    rounding: AffineRounding,
+) -> Interval:
+    """``weighted`` in the memory of x: at any time one value more than the result's two."""
+    center_in, radius_in = x.consume_center()
+    center = product(center_in, weight, bias)
+    size = weight.abs()
+    if rounding.is_free:
+        del center_in
+        return Interval.around(center, product(radius_in, size, None))
+    extra = _extra(rounding, weight, bias, outputs)
+    if has_subnormal(weight):
+        extra = extra + 4 * terms * tiny(weight.dtype) * (center_in.abs() + radius_in).max()
+    radius_in, size, more = rounding.in_place(center_in, radius_in, size, terms)
+    del center_in
+    return Interval.around(center, rounding.guarded(product(radius_in, size, extra + more)))
 
 
 def both_vary(

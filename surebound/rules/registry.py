@@ -20,9 +20,14 @@ from surebound.rules.facts import Activation
 
 @dataclass(frozen=True)
 class Context:
-    """What a rule may know besides its arguments."""
+    """What a rule may know besides its arguments.
+
+    ``owned``: nobody else reads the memory of the first argument, now or later, and no gradient is wanted: the rule
+    may overwrite it (``Interval.consume_ends``, ``Interval.consume_center``).
+    """
 
     soundness: Soundness
+    owned: bool = False
 
 
 IntervalRule = Callable[..., Any]  # (ctx, *args, **kwargs): Interval where the operator has a varying tensor
@@ -86,12 +91,32 @@ class Rule:
     note: str = ""
     also: tuple[Affine, ...] = ()  # the affine facts for other positions of the one varying argument
 
+    @property
+    def makes_memory(self) -> bool:
+        """Does its interval rule always return bounds in memory of their own?"""
+        product = self.family in ("linear", "convolution") and self.op != "aten.einsum.default"
+        exact = self.activation is not None and self.activation.in_place is not None
+        return product or exact or self.batch_norm is not None or self.op in _COPIES
+
+    @property
+    def passes_memory(self) -> bool:
+        """Are its bounds a rearranged view of its argument's, each entry once?"""
+        return self.op in _RESHAPINGS
+
     def affine_at(self, position: int) -> Affine | None:
         """The affine facts when only the argument at ``position`` varies."""
         known = (self.affine, *self.also)
         return next((facts for facts in known if facts is not None and facts.position == position), None)
 
 
+_COPIES = ("aten.clone.default", "aten.constant_pad_nd.default", "aten.pad.default")
+_RESHAPINGS = (
+    "aten.view.default",
+    "aten.reshape.default",
+    "aten.flatten.using_ints",
+    "aten.squeeze.dim",
+    "aten.unsqueeze.default",
+)
 _rules: dict[str, Rule] = {}
 
 
