@@ -251,7 +251,7 @@ def exact_kernels() -> Iterator[None]:
 def has_subnormal(value: Tensor) -> bool:
     """Does a tensor hold subnormal numbers, which some hardware flushes to zero? (NaN counts as one.)"""
     least = torch.finfo(value.dtype).tiny
-    for part in value.detach().flatten().split(1 << 20):  # in parts, so that the masks stay small
+    for part in torch.split(value.detach().flatten(), 1 << 20):  # in parts, so that the masks stay small
         normal = (part >= least).sum() + (part <= -least).sum()
         if bool(torch.count_nonzero(part) != normal):
             return True

@@ -166,8 +166,8 @@ class _Search:
         corners = node.corner(seen.form)[0]
         self.witness.update(self.attack(corners, example, self.target[batch.pair]))
         leaf = ~seen.free.any(1)
-        for i in leaf.nonzero()[:, 0].tolist():
-            self._leaf(batch[i : i + 1], node.select(slice(i, i + 1)))
+        for i in torch.split(leaf.nonzero()[:, 0], 1):
+            self._leaf(batch[i], node.select(i))
         if bool(leaf.all()):
             return []
         keep = (~leaf).nonzero()[:, 0]

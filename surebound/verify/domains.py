@@ -74,7 +74,7 @@ class Layout:
     def dense(self, values: Tensor, example: Tensor) -> dict[str, Tensor]:
         """Values (N, U) of sub-problems of these examples (N,) by activation, (N, *value); 0 elsewhere."""
         flat = values.new_zeros(len(values), self.entries + 1).scatter(1, self.index[example], values)
-        parts = flat[:, :-1].split([shape.numel() for shape in self.shapes.values()], 1)
+        parts = torch.split(flat[:, :-1], [shape.numel() for shape in self.shapes.values()], 1)
         pairs = zip(self.shapes.items(), parts, strict=True)
         return {name: part.reshape(-1, *shape) for (name, shape), part in pairs}
 
