@@ -9,6 +9,7 @@ from surebound.rules import (  # noqa: F401  (they register)
     curved,
     joining,
     linear,
+    mip_table,
     normalization,
     piecewise,
     pooling,

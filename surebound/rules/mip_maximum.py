@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -87,6 +88,28 @@ def encode_smaller(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Oper
     return _negated(
         encode_larger(encoder, shape, _negated(broadcast(x, shape)), _negated(broadcast(y, shape)))
     )
+
+
+def encode_largest(
+    encoder: Encoder, shape: tuple[int, ...], x: Expression, dim: Any = (), keepdim: bool = False
+) -> Expression:
+    """The largest entry along some axes (amax)."""
+    axes = tuple(range(len(x.shape))) if dim == () or dim == [] else _axes(dim, len(x.shape))
+    kept = [axis for axis in range(len(x.shape)) if axis not in axes]
+    numbers = np.arange(x.size).reshape(x.shape).transpose(*kept, *axes)
+    groups = numbers.reshape(math.prod(x.shape[axis] for axis in kept), -1)
+    return encode_maximum(encoder, x, groups, shape)
+
+
+def encode_smallest(
+    encoder: Encoder, shape: tuple[int, ...], x: Expression, dim: Any = (), keepdim: bool = False
+) -> Expression:
+    """The smallest entry along some axes (amin)."""
+    return _negated(encode_largest(encoder, shape, _negated(x), dim, keepdim))
+
+
+def _axes(dim: Any, rank: int) -> tuple[int, ...]:
+    return tuple(sorted(axis % rank for axis in ((dim,) if isinstance(dim, int) else dim)))
 
 
 def _negated(x: Expression) -> Expression:

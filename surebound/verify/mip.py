@@ -123,13 +123,15 @@ class NetworkEncoder:
         env: dict[str, Any] = {**self._environment(1), graph.input: start}
         for node, dying in zip(graph.nodes, graph.dying, strict=True):
             if node.varies:
-                value = self._step(encoder, node, env)
-                env[node.name] = value.bounded(*_ends(bounds[node.name])) if node.name in bounds else value
+                env[node.name] = _tightened(self._step(encoder, node, env), bounds.get(node.name))
             for name in dying:
                 env.pop(name, None)
         return Encoding(encoder, start.size, env[graph.output])
 
-    def _step(self, encoder: Encoder, node: Node, env: Mapping[str, Any]) -> Expression:
+    def _step(self, encoder: Encoder, node: Node, env: Mapping[str, Any]) -> Expression | list[Expression]:
+        if node.op == "getitem":
+            part: Expression = env[node.args[0].name][node.args[1]]
+            return part
         rule = _rule(node)
         sources = [name for name in node.refs() if isinstance(env.get(name), Expression)]
         affine = _affine_facts(node, rule, sources)
@@ -137,7 +139,9 @@ class NetworkEncoder:
             return self._affine(encoder, node, affine, env[sources[0]], sources[0])
         args, kwargs = resolve(node.args, env), resolve_kwargs(node.kwargs, env)
         if rule.mip is not None:
-            return _as_expression(rule.mip(encoder, self._shape(node), *args, **kwargs))
+            shape = None if node.shape is None else self._shape(node)
+            found: Expression | list[Expression] = rule.mip(encoder, shape, *args, **kwargs)
+            return found
         pieces = _pieces(rule, args, kwargs)
         if pieces is None:
             raise BoundError(f"LP and MIP cannot follow this use of {describe(node)}")
@@ -214,6 +218,8 @@ def _substitutable(encoder: Encoder, matrix: sp.csr_array, x: Expression) -> Exp
 
 
 def _encodable(node: Node, env: Mapping[str, Any]) -> bool:
+    if node.op == "getitem":  # as good as what it takes a part of
+        return True
     rule = find(node.op)
     if rule is None:
         return False
@@ -251,10 +257,12 @@ def _rule(node: Node) -> Rule:
     return rule
 
 
-def _as_expression(value: Any) -> Expression:
-    if not isinstance(value, Expression):
-        raise BoundError(f"a MIP encoding gave {type(value).__name__} instead of an Expression")
-    return value
+def _tightened(
+    value: Expression | list[Expression], bounds: Interval | None
+) -> Expression | list[Expression]:
+    if bounds is None or not isinstance(value, Expression):
+        return value
+    return value.bounded(*_ends(bounds))
 
 
 def _ends(interval: Interval) -> tuple[Vector, Vector]:

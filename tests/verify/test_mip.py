@@ -121,12 +121,28 @@ def _conv(**options: int) -> nn.Sequential:
     return nn.Sequential(probe, nn.ReLU(), nn.Flatten(), nn.Linear(size, 3))
 
 
+class Choices(nn.Module):
+    """Max-pooling after a convolution, maxout by split, minimum, clamp, leaky slope, hard tanh, amax, cat."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.mid, self.last = nn.Conv2d(1, 4, 2), nn.Linear(4, 6), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = F.max_pool2d(self.conv(x), 2, stride=1)  # (B, 4, 2, 2)
+        a, b = h.amax((2, 3)).split(2, dim=1)
+        h = torch.cat([torch.maximum(a, b), torch.minimum(a, 2 * b)], 1)
+        h = F.hardtanh(self.mid(F.leaky_relu(h, 0.2)) * 3)
+        return self.last(torch.cat([h.clamp(min=-0.5), a.abs()], 1))
+
+
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "stride": (lambda: _conv(kernel_size=3, stride=2), (2, 5, 5)),
     "padding": (lambda: _conv(kernel_size=3, padding=1, stride=3), (2, 5, 5)),
     "dilation": (lambda: _conv(kernel_size=2, dilation=2), (2, 5, 5)),
     "groups": (lambda: _conv(kernel_size=2, groups=2, stride=3), (2, 5, 5)),
     "residual": (Residual, (1, 3, 3)),
+    "choices": (Choices, (1, 4, 4)),
 }
 
 
