@@ -166,7 +166,7 @@ class _Search:
         corners = node.corner(seen.form)[0]
         self.witness.update(self.attack(corners, example, self.target[batch.pair]))
         leaf = ~seen.free.any(1)
-        for i in torch.split(leaf.nonzero()[:, 0], 1):
+        for i in leaf.nonzero():  # (1,) each
             self._leaf(batch[i], node.select(i))
         if bool(leaf.all()):
             return []

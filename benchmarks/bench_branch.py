@@ -1,0 +1,64 @@
+"""Branch and bound: time per instance that needs splits, and examples together against one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+import surebound as sb
+from benchmarks.common import Benchmark, Race
+from surebound.region import LinfBall
+from surebound.verify.branch_and_bound import Options, search
+from surebound.verify.query import Query
+from surebound.verify.workspace import Workspace
+
+EXAMPLES = 4
+
+
+def benchmarks() -> Iterator[Benchmark]:
+    """Random networks of the paper's small architecture, radii at which a single bound is not enough."""
+    net, x, labels = problem()
+    workspace = Workspace(net)
+    workspace.program(x)
+    options = Options(seconds=600)
+    yield Race(
+        f"small, {EXAMPLES} examples",
+        {
+            "together": partial(decide, workspace, x, labels, options),
+            "one by one": partial(one_by_one, workspace, x, labels, options),
+            "first candidate, together": partial(
+                decide, workspace, x, labels, Options(seconds=600, candidates=1)
+            ),
+        },
+        {"together / one by one": 1.1},
+    )
+
+
+def problem() -> tuple[nn.Module, Tensor, Tensor]:
+    """A network with small weights and images that it classifies, by whatever margin."""
+    torch.manual_seed(0)
+    net = sb.models.small().eval().requires_grad_(False)
+    x = torch.rand(EXAMPLES, 1, 28, 28)
+    return net, x, net(x).argmax(1)
+
+
+def query(x: Tensor, labels: Tensor) -> Query:
+    """Nothing is known of any class but the true one."""
+    margins = torch.full((len(x), 10), torch.inf, dtype=torch.float64).scatter(
+        1, labels.unsqueeze(1), -torch.inf
+    )
+    return Query(LinfBall(x, "1/100", (0, 1)), labels, margins, torch.arange(len(x)))
+
+
+def decide(workspace: Workspace, x: Tensor, labels: Tensor, options: Options) -> None:
+    """All examples in one search."""
+    search(query(x, labels), workspace, options)
+
+
+def one_by_one(workspace: Workspace, x: Tensor, labels: Tensor, options: Options) -> None:
+    """A search for each example."""
+    for i in range(len(x)):
+        decide(workspace, x[i : i + 1], labels[i : i + 1], options)
