@@ -41,6 +41,7 @@ class Example:
     stage: str = ""  # the last stage that looked at it
     timed_out: str = ""  # the stage that ran out of time
     detail: str = ""
+    failure: tuple[str, str] | None = None  # the last stage that failed on it, and why
 
     @property
     def seconds(self) -> float:
@@ -53,13 +54,17 @@ class Example:
 
     def left_open(self) -> Record:
         """The record of an example that no stage decided."""
-        status, stage = (Status.TIMEOUT, self.timed_out) if self.timed_out else (Status.UNKNOWN, self.stage)
+        status, stage, detail = Status.UNKNOWN, self.stage, self.detail
+        if self.failure is not None:
+            status, (stage, detail) = Status.ERROR, self.failure
+        elif self.timed_out:
+            status, stage = Status.TIMEOUT, self.timed_out
         bound = math.inf if self.margins is None else _largest(self.margins)
-        return self.record(Verdict(status, stage, bound, seconds=self.seconds, detail=self.detail))
+        return self.record(Verdict(status, stage, bound, seconds=self.seconds, detail=detail))
 
-    def failed(self, stage: str, reason: str) -> Record:
-        """The record of an example whose stage broke."""
-        return self.record(Verdict(Status.ERROR, stage, seconds=self.seconds, detail=reason))
+    def failed(self, stage: str, reason: str) -> Example:
+        """The example after a stage broke on it: unless a later one decides it, it ends as an ERROR."""
+        return dataclasses.replace(self, failure=(stage, reason))
 
 
 class StageFailure(Exception):

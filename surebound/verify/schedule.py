@@ -54,23 +54,30 @@ class Schedule:
                 yield records
 
     def _success(self, unit: Unit, answer: Answer) -> list[Record]:
-        records = list(answer.records)
-        following = unit.segment + 1
-        for example in answer.open:
-            if following < len(self._cascade.segments):
-                self._wait(following, example)
-            else:
-                records.append(example.left_open())
-        return records
+        return [*answer.records, *self._onwards(unit.segment + 1, answer.open)]
+
+    def _onwards(self, segment: int, examples: Iterable[Example]) -> list[Record]:
+        """Send examples to a segment; records if there is none any more."""
+        if segment >= len(self._cascade.segments):
+            return [example.left_open() for example in examples]
+        for example in examples:
+            self._wait(segment, example)
+        return []
 
     def _failure(self, unit: Unit, answer: Answer) -> list[Record]:
-        """Once more, one by one; a second failure is an ERROR of that example alone."""
+        """Once more, one by one; after a second failure without the stage that failed (all, if none is known)."""
         if unit.attempt + 1 < _MOST_ATTEMPTS:
             for part in unit.parts():
                 self._push(part)
             return []
-        stage = answer.stage or "/".join(stage.name for stage in self._cascade.segments[unit.segment])
-        return [example.failed(stage, answer.failure) for example in unit.examples]
+        names = [stage.name for stage in self._cascade.segments[unit.segment]]
+        stage = answer.stage or "/".join(names[unit.skip :])
+        examples = tuple(example.failed(stage, answer.failure) for example in unit.examples)
+        behind = names.index(stage) + 1 if stage in names else len(names)
+        if behind == len(names):
+            return self._onwards(unit.segment + 1, examples)
+        self._push(Unit(unit.segment, examples, skip=behind))
+        return []
 
     def _wait(self, segment: int, example: Example) -> None:
         waiting = self._waiting[segment]

@@ -15,11 +15,15 @@ from surebound.verify.workspace import Workspace
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Unit:
-    """Examples of one radius for one segment of the cascade; ``attempt`` counts earlier failures."""
+    """Examples of one radius for one segment of the cascade.
+
+    ``attempt`` counts earlier failures, ``skip`` stages of the segment that are behind the examples.
+    """
 
     segment: int
     examples: tuple[Example, ...]
     attempt: int = 0
+    skip: int = 0
 
     def without(self, settled: Callable[[int], bool]) -> Unit:
         """The unit without examples that need no answer any more."""
@@ -28,7 +32,7 @@ class Unit:
 
     def parts(self) -> list[Unit]:
         """The same examples one by one, for another try."""
-        return [Unit(self.segment, (example,), self.attempt + 1) for example in self.examples]
+        return [dataclasses.replace(self, examples=(e,), attempt=self.attempt + 1) for e in self.examples]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,7 +60,7 @@ class Work:
     def answer(self, unit: Unit, workspace: Workspace) -> Answer:
         """Run one unit. Whatever a stage raises becomes a failure, never a verdict."""
         try:
-            stages = self.cascade.segments[unit.segment]
+            stages = self.cascade.segments[unit.segment][unit.skip :]
             records, undecided = decide(stages, unit.examples, self.setting, workspace)
         except StageFailure as failure:
             error = failure.__cause__
