@@ -46,15 +46,15 @@ def points(box: list[tuple[Tensor, Tensor]], count: int, seed: int = 1) -> Itera
 
 
 def bounds(
-    case: Case, box: list[tuple[Tensor, Tensor]], mode: Soundness, dtype: torch.dtype
+    case: Case, box: list[tuple[Tensor, Tensor]], mode: Soundness, dtype: torch.dtype, owned: bool = False
 ) -> list[Interval]:
-    """The rule on the boxes; every result as an Interval."""
+    """The rule on the boxes; every result as an Interval. ``owned``: it may work in the operands' memory."""
     rule = find(case.name)
     assert rule is not None
-    operands = [Interval(low.to(dtype), high.to(dtype)) for low, high in box]
+    operands = [Interval(low.to(dtype, copy=True), high.to(dtype, copy=True)) for low, high in box]
 
     def apply(*args: Any, **kwargs: Any) -> Any:
-        return rule.interval(Context(mode), *args, **kwargs)
+        return rule.interval(Context(mode, owned), *args, **kwargs)
 
     return _flat(case.call(apply, Constants(dtype), *operands))
 

@@ -49,13 +49,14 @@ def _wild_box(case: Case, seed: int) -> list[tuple[Tensor, Tensor]]:
     return [(low, low + sizes * torch.randint(0, 2, shape, generator=g))]
 
 
+@pytest.mark.parametrize("owned", [False, True], ids=["", "in-place"])
 @sums
-def test_deployed_holds_every_order_of_summation(case: Case) -> None:
+def test_deployed_holds_every_order_of_summation(case: Case, owned: bool) -> None:
     matrix, constant = _matrix(case)
     weights, bias = matrix.to(FLOAT), constant.to(FLOAT)
     g = generator(5)
     box = _wild_box(case, 1)
-    found = bounds(case, box, DEPLOYED, FLOAT)[0]
+    found = bounds(case, box, DEPLOYED, FLOAT, owned)[0]
     low, high = found.lower.flatten(), found.upper.flatten()
     for attempt in range(4):
         t = torch.rand(box[0][0].shape, generator=g).round() if attempt % 2 else 0.5
@@ -67,11 +68,12 @@ def test_deployed_holds_every_order_of_summation(case: Case) -> None:
             assert low[row] <= value <= high[row]
 
 
+@pytest.mark.parametrize("owned", [False, True], ids=["", "in-place"])
 @sums
-def test_real_holds_exact_rational_results(case: Case) -> None:
+def test_real_holds_exact_rational_results(case: Case, owned: bool) -> None:
     matrix, constant = _matrix(case)
     box = _wild_box(case, 2)
-    found = bounds(case, box, REAL, FLOAT)[0]
+    found = bounds(case, box, REAL, FLOAT, owned)[0]
     low, high = found.lower.flatten().tolist(), found.upper.flatten().tolist()
     for end in box[0]:
         x = [Fraction(v) for v in end.flatten().tolist()]
