@@ -51,6 +51,13 @@ class Crown:
         if self.memory <= 0:
             raise InputError(f"memory={self.memory}; give a positive number of bytes")
 
+    def margins(self, program: Program, box: Interval, c: Tensor, d: Tensor, mode: Soundness) -> Tensor:
+        """Upper bounds (B, S) of c.z + d, c (B, S, K), d (B, S)."""
+        upper = torch.empty(c.shape[:2], dtype=box.dtype, device=box.device)
+        for at, _, found in evaluations(program, box, c, d, mode, self):
+            upper[at] = found.upper
+        return upper
+
 
 @dataclass(frozen=True)
 class LinearBounds:
@@ -99,16 +106,6 @@ def linear_bounds(
         offset[at], upper[at] = found.form.offset.t(), found.upper
         corner[at] = relaxed.corner(found.form).transpose(0, 1)
     return LinearBounds(a, offset, upper, corner, box)
-
-
-def linear_margins(
-    program: Program, box: Interval, c: Tensor, d: Tensor, mode: Soundness, method: Crown
-) -> Tensor:
-    """Upper bounds (B, S) of c.z + d, c (B, S, K), d (B, S)."""
-    upper = torch.empty(c.shape[:2], dtype=box.dtype, device=box.device)
-    for at, _, found in evaluations(program, box, c, d, mode, method):
-        upper[at] = found.upper
-    return upper
 
 
 At = tuple[slice, slice]  # examples, rows

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
 
@@ -12,12 +14,24 @@ from surebound.numerics import Soundness
 from surebound.propagate.alpha import Adam
 from surebound.propagate.elision import Tail, affine_tail, margins_from, outputs_of
 from surebound.propagate.interval import propagate
-from surebound.propagate.linear import Crown, linear_margins
+from surebound.propagate.linear import Crown
+from surebound.propagate.symbolic import Symbolic
+from surebound.propagate.zonotope import Zonotope
 from surebound.region import Region
 from surebound.spec import LinearSpec, check_labels, classification
 
-METHODS: dict[str, Crown | None] = {
+
+class Method(Protocol):
+    """A way to bound specifications that is not plain intervals."""
+
+    def margins(self, program: Program, box: Interval, c: Tensor, d: Tensor, mode: Soundness) -> Tensor:
+        """Upper bounds (B, S) of c.z + d over the box, c (B, S, K), d (B, S)."""
+
+
+METHODS: dict[str, Method | None] = {
     "interval": None,
+    "zonotope": Zonotope(),
+    "symbolic": Symbolic(),
     "crown-ibp": Crown(intermediate="interval"),
     "crown": Crown(),
     "alpha-crown": Crown(adam=Adam()),
@@ -30,15 +44,15 @@ def worst_margins(
     labels: Tensor | None = None,
     *,
     spec: LinearSpec | None = None,
-    method: str | Crown = "interval",
+    method: str | Method = "interval",
     soundness: Soundness | str = Soundness.DEPLOYED,
     elide: bool = True,
 ) -> Tensor:
     """Upper bounds of z_k - z_true (B, K), 0 in the true class's column, or of any c.z + d (B, S).
 
     requirement: outputs of shape (B, K); give labels (B,) or a LinearSpec
-    method:      "interval", "crown-ibp", "crown", "alpha-crown" or a Crown(...); the last four are intersected with
-                 the interval bounds, so never looser, and carry no gradients
+    method:      "interval", "zonotope", "symbolic", "crown-ibp", "crown", "alpha-crown" or a Crown(...); all but the
+                 first are intersected with the interval bounds, so never looser, and carry no gradients
     return:      proved robust where every bound is <= 0 (``numerics.proved``)
     property:    sound for the executions that ``soundness`` names; not complete; never looser than without elision
     reference:   Gowal et al. 2018, eq. 8-9; Zhang et al. 2018
@@ -55,36 +69,36 @@ def worst_margins(
     tail = affine_tail(program) if elide else Tail(program.graph.output, ())
     inside = propagate(program, start, mode, stop=tail.start)
     margins = margins_from(program, tail, inside, labels, spec, mode)
-    crown = method_of(method)
-    if crown is None:
+    other = method_of(method)
+    if other is None:
         return margins
     with torch.no_grad():
-        return torch.fmin(margins, _linear(program, start, labels, spec, mode, crown)).detach()
+        return torch.fmin(margins, _rows(program, start, labels, spec, mode, other)).detach()
 
 
-def method_of(method: str | Crown) -> Crown | None:
+def method_of(method: str | Method) -> Method | None:
     """A method by name or as given; None: intervals alone."""
-    if isinstance(method, Crown):
+    if not isinstance(method, str):
         return method
     if method not in METHODS:
         raise InputError(f"method={method!r} is not known; give one of {', '.join(METHODS)}, or a Crown(...)")
     return METHODS[method]
 
 
-def _linear(
+def _rows(
     program: Program,
     start: Interval,
     labels: Tensor | None,
     spec: LinearSpec | None,
     mode: Soundness,
-    crown: Crown,
+    method: Method,
 ) -> Tensor:
-    """Linear bounds in the columns of the interval bounds: (B, K) or (B, S)."""
+    """Another method's bounds in the columns of the interval bounds: (B, K) or (B, S)."""
     outputs = outputs_of(program, start)
     if labels is None or spec is not None:
         if spec is None:  # margins_from has refused this
             raise SpecError("no specification")
-        return linear_margins(program, start, *spec.rows(start.shape[0], outputs), mode, crown)
+        return method.margins(program, start, *spec.rows(start.shape[0], outputs), mode)
     labels = check_labels(labels, start.shape[0], outputs)
     c, _ = classification(labels, outputs, start.dtype).rows(start.shape[0], outputs)
     # The true class's own row is zero: K - 1 rows are enough.
@@ -92,5 +106,5 @@ def _linear(
         labels
     )  # (B, K - 1)
     rows = c.gather(1, others.unsqueeze(2).expand(-1, -1, outputs))
-    upper = linear_margins(program, start, rows, rows.new_zeros(rows.shape[:2]), mode, crown)
+    upper = method.margins(program, start, rows, rows.new_zeros(rows.shape[:2]), mode)
     return upper.new_zeros(upper.shape[0], outputs).scatter(1, others, upper)

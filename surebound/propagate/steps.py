@@ -35,6 +35,7 @@ class AffineStep:
     """
 
     affine: Affine
+    operator: Callable[..., Tensor]
     arguments: Arguments
     in_shape: torch.Size  # (B, *in)
     constant: Tensor | None  # b as (1, *out); None if zero
@@ -44,6 +45,11 @@ class AffineStep:
     @property
     def loose(self) -> bool:
         return False
+
+    def apply(self, x: Tensor, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        """The operator itself on x (N, *in), with the constant arguments given."""
+        at = self.affine.position
+        return self.operator(*rest[:at], x, *rest[at:], **kwargs)
 
     def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
         rest, kwargs = self.arguments(a.shape[1])
@@ -61,21 +67,28 @@ class AffineStep:
         return dataclasses.replace(self, error=self.error[index], absolute=self.absolute[index])
 
     @classmethod
-    def of(cls, node: Node, affine: Affine, x: Interval, mode: Soundness, constants: Constants) -> AffineStep:
-        """The step of a call whose operand has the bounds x (B, *in)."""
-        source = node.args[affine.position].name
-        zeros = torch.zeros((1, *x.shape[1:]), dtype=x.dtype, device=x.device)
-        single = {**constants.of(1), source: zeros}
-        constant = node.target(*resolve(node.args, single), **resolve_kwargs(node.kwargs, single))
+    def of(
+        cls,
+        node: Node,
+        affine: Affine,
+        x: Interval,
+        mode: Soundness,
+        constants: Constants,
+        operator: Callable[..., Tensor] | None = None,
+    ) -> AffineStep:
+        """The step of a call whose operand has the bounds x (B, *in); ``operator`` if it is not the node's own."""
 
         def arguments(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
             env = constants.of(batch)
             rest = tuple(resolve(v, env) for i, v in enumerate(node.args) if i != affine.position)
             return rest, resolve_kwargs(node.kwargs, env)
 
+        step = cls(affine, operator or node.target, arguments, x.shape, None)
+        zeros = torch.zeros((1, *x.shape[1:]), dtype=x.dtype, device=x.device)
+        constant = step.apply(zeros, *arguments(1))
+        if bool((constant != 0).any()):
+            step = dataclasses.replace(step, constant=constant)
         rest, kwargs = arguments(x.shape[0])
-        moves = not isinstance(constant, Tensor)  # a tensor taken apart
-        step = cls(affine, arguments, x.shape, None if moves or not bool((constant != 0).any()) else constant)
         terms = affine.count(x.shape, *rest, **kwargs)
         back = affine.adjoint_count(x.shape, *rest, **kwargs)
         if mode is Soundness.NONE or not (terms or back):
@@ -119,14 +132,14 @@ class ConstantStep:
         return dataclasses.replace(self, lower=self.lower[index], upper=self.upper[index])
 
 
-def _part(producer: Node, index: int) -> Affine:
-    """The affine facts of one part: entries that only move."""
+def _part(producer: Node, index: int) -> Callable[..., Tensor]:
+    """One part of a tensor taken apart."""
 
     def pick(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         part: Tensor = producer.target(x, *args, **kwargs)[index]
         return part
 
-    return Affine(partial(vjp_adjoint, pick), pick, zero, zero)
+    return pick
 
 
 def step_of(
@@ -140,7 +153,9 @@ def step_of(
     sources, out = constants.sources(node), values[node.name]
     split = taken_from(constants.program, node)
     if split is not None:
-        return AffineStep.of(split, _part(split, node.args[1]), values[sources[0]], mode, constants)
+        pick = _part(split, node.args[1])
+        moves = Affine(partial(vjp_adjoint, pick), pick, zero, zero)
+        return AffineStep.of(split, moves, values[sources[0]], mode, constants, pick)
     affine = affine_in_one(node, sources)
     if affine is not None:
         return AffineStep.of(node, affine, values[sources[0]], mode, constants)

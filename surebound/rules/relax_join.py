@@ -44,6 +44,14 @@ class Join:
                 offset = offset + product.sum(2) + product.abs().sum(2) * rounding
         return Pulled(tuple(back), offset)
 
+    def forward(self, parts: Sequence[Tensor]) -> Tensor:
+        """The parts put together: the operator itself. Constants of a stack have the new axis already."""
+        shaped = [
+            part.unsqueeze(self.dim) if self.stacked and constant is None else part
+            for part, constant in zip(parts, self.constants, strict=True)
+        ]
+        return torch.cat(shaped, self.dim)
+
     def select(self, index: Index) -> Join:
         return dataclasses.replace(
             self, constants=tuple(None if c is None else c[index] for c in self.constants)
