@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import mpmath as mp
 import pytest
 import torch
 from torch import Tensor
 
-from surebound.rules import all_rules, find
+from surebound.interval import Interval
+from surebound.numerics import Soundness
+from surebound.rules import Context, all_rules, find
 from tests.rules.reference import REFERENCES
 
 _RANGES = {
@@ -50,7 +53,9 @@ def test_error_is_as_stated(key: str, dtype: torch.dtype) -> None:
     with mp.workprec(160):
         for point, *found in zip(x.tolist(), vectorised.tolist(), single.tolist(), strict=True):
             true = REFERENCES[key](mp.mpf(point))
-            allowed = facts.ulps * info.eps * abs(true) + facts.absolute * info.eps + facts.underflow * info.tiny
+            allowed = (
+                facts.ulps * info.eps * abs(true) + facts.absolute * info.eps + facts.underflow * info.tiny
+            )
             if abs(true) > info.max:
                 continue
             if facts.steep and abs(point) < info.tiny:
@@ -62,12 +67,33 @@ def test_error_is_as_stated(key: str, dtype: torch.dtype) -> None:
 
 def test_every_rounded_function_is_held_to_its_error() -> None:
     """A new elementwise function needs a reference, or is exact, or one rounding of a product."""
-    simple = {"aten.leaky_relu.default", "aten.prelu.default", "aten.threshold.default", "aten.pow.Tensor_Scalar"}
+    simple = {
+        "aten.leaky_relu.default",
+        "aten.prelu.default",
+        "aten.threshold.default",
+        "aten.pow.Tensor_Scalar",
+    }
     for rule in all_rules():
         facts = rule.activation
         if facts is None or rule.op in simple or rule.op in REFERENCES:
             continue
         assert facts.specialise is not None or (facts.ulps == 0 and facts.absolute == 0), rule.op
+
+
+def test_the_documented_table_is_the_code() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "soundness.md").read_text(encoding="utf-8")
+    rows = text.partition("| function | ulps |")[2].partition("\n\n")[0].splitlines()[2:]
+    documented = {}
+    for row in rows:
+        name, *numbers = (cell.strip() for cell in row.strip("| ").split("|")[:4])
+        documented[name] = [float(number) for number in numbers]
+    keys = {key.split(".")[1] + (" (tanh)" if key.endswith("defaulttanh") else ""): key for key in REFERENCES}
+    assert set(documented) == set(keys) - {"abs"}
+    for name, numbers in documented.items():
+        rule = find(keys[name].removesuffix("tanh") if name.endswith("(tanh)") else keys[name])
+        assert rule is not None and rule.activation is not None
+        facts = rule.activation.bind(**({"approximate": "tanh"} if name.endswith("(tanh)") else {}))
+        assert numbers == pytest.approx([facts.ulps, facts.absolute, facts.underflow], rel=1e-2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -86,10 +112,6 @@ def test_powers(exponent: float, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_softmax_as_the_network_computes_it(dtype: torch.dtype) -> None:
     """PyTorch's softmax and log_softmax of random logits against arbitrary precision, within the rule's point bounds."""
-    from surebound.interval import Interval
-    from surebound.numerics import Soundness
-    from surebound.rules import Context
-
     g = torch.Generator().manual_seed(3)
     for scale in (1.0, 30.0, 300.0):
         x = (torch.randn(4, 10, generator=g, dtype=torch.float64) * scale).to(dtype)

@@ -69,10 +69,20 @@ def _matrix(case: Case) -> tuple[Tensor, Tensor]:
 def test_the_families_that_should_be_affine_are() -> None:
     ops = {case.op for case in AFFINE}
     needed = {"linear.default", "conv2d.default", "conv_transpose2d.input", "matmul.default", "addmm.default"}
-    needed |= {"avg_pool2d.default", "mean.dim", "sum.dim_IntList", "adaptive_avg_pool2d.default", "cumsum.default"}
+    needed |= {
+        "avg_pool2d.default",
+        "mean.dim",
+        "sum.dim_IntList",
+        "adaptive_avg_pool2d.default",
+        "cumsum.default",
+    }
     needed |= {"pad.default", "view.default", "expand.default", "index.Tensor", "rsub.Scalar", "div.Tensor"}
     assert needed <= ops
-    for op, positions in (("aten.sub.Tensor", (0, 1)), ("aten.matmul.default", (0, 1)), ("aten.addmm.default", (1,))):
+    for op, positions in (
+        ("aten.sub.Tensor", (0, 1)),
+        ("aten.matmul.default", (0, 1)),
+        ("aten.addmm.default", (1,)),
+    ):
         rule = find(op)
         assert rule is not None and all(rule.affine_at(p) is not None for p in positions)
         assert rule.affine_at(7) is None

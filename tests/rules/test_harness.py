@@ -161,7 +161,9 @@ KINDS = ["below", "above", "anything", "nan", "nan below", "nan above"]
 @every
 def test_infinite_and_unknown_ends(case: Case) -> None:
     """No crash, and nothing that such an end may reach is excluded; a NaN bound excludes nothing."""
-    for kind, mode in itertools.chain(((kind, DEPLOYED) for kind in KINDS), [("anything", NONE), ("nan", NONE)]):
+    for kind, mode in itertools.chain(
+        ((kind, DEPLOYED) for kind in KINDS), [("anything", NONE), ("nan", NONE)]
+    ):
         box, operands = _varied(case, kind)
         try:
             found = bounds(case, box, mode, torch.float32)

@@ -22,7 +22,9 @@ def _rule(op: str) -> Rule:
 
 
 def test_a_second_row_is_refused() -> None:
-    with pytest.raises(SureboundError, match=r"a rule for aten.relu.default is registered already, in family 'activ"):
+    with pytest.raises(
+        SureboundError, match=r"a rule for aten.relu.default is registered already, in family 'activ"
+    ):
         register(Rule("aten.relu.default", "activation", lambda ctx, x: x))
 
 
@@ -57,7 +59,10 @@ def test_unsupported_operators_are_reported_all_at_once() -> None:
     assert text.startswith("3 operator call(s) of this network have no bound rule:")
     assert "aten.layer_norm.default in module 'norm'" in text
     assert "aten.floor.default" in text and "test_registry.py" in text and "h = torch.floor(x)" in text
-    assert "-> steps have no useful bounds" in text and "-> its statistics depend on the input: use BatchNorm" in text
+    assert (
+        "-> steps have no useful bounds" in text
+        and "-> its statistics depend on the input: use BatchNorm" in text
+    )
     assert "aten.special_i0e.default" in text and "CONTRIBUTING.md, 'Add a layer'" in text
 
 
@@ -86,7 +91,10 @@ def _box(low: float, high: float) -> Interval:
     ],
 )  # fmt: skip
 def test_where_no_bound_exists_the_error_says_why(op: str, args: tuple[object, ...], message: str) -> None:
-    kwargs = {"aten._to_copy.default": {"dtype": torch.float16}, "aten.sum.default": {"dtype": torch.float64}}.get(op, {})
+    kwargs = {
+        "aten._to_copy.default": {"dtype": torch.float16},
+        "aten.sum.default": {"dtype": torch.float64},
+    }.get(op, {})
     with pytest.raises(BoundError, match=message):
         _rule(op).interval(CONTEXT, *args, **kwargs)
 
@@ -121,9 +129,20 @@ def test_facts_are_bound_to_parameters() -> None:
 @pytest.mark.parametrize("rule", [r for r in all_rules() if r.activation is not None], ids=lambda r: r.op)
 def test_pieces_are_the_function(rule: Rule) -> None:
     """Between and beyond the breakpoints, the lines agree with the function."""
-    parameters = {"aten.leaky_relu.default": (0.25,), "aten.prelu.default": (torch.tensor([0.5], dtype=torch.float64),)}
-    parameters |= {"aten.clamp_max.default": (0.5,), "aten.clamp_min.default": (0.5,), "aten.clamp.default": (-1, 0.5)}
-    parameters |= {"aten.clip.default": (None, 0.5), "aten.threshold.default": (0.5, 0.5), "aten.pow.Tensor_Scalar": (1,)}
+    parameters = {
+        "aten.leaky_relu.default": (0.25,),
+        "aten.prelu.default": (torch.tensor([0.5], dtype=torch.float64),),
+    }
+    parameters |= {
+        "aten.clamp_max.default": (0.5,),
+        "aten.clamp_min.default": (0.5,),
+        "aten.clamp.default": (-1, 0.5),
+    }
+    parameters |= {
+        "aten.clip.default": (None, 0.5),
+        "aten.threshold.default": (0.5, 0.5),
+        "aten.pow.Tensor_Scalar": (1,),
+    }
     assert rule.activation is not None
     facts = rule.activation.bind(*parameters.get(rule.op, ()))
     if facts.pieces is None:

@@ -24,7 +24,8 @@ FLOAT = torch.float32
 SUMS = [
     case
     for case in CASES
-    if case.op.split(".")[0] in ("linear", "mm", "matmul", "mv", "conv1d", "conv2d", "conv3d", "sum", "cumsum", "add")
+    if case.op.split(".")[0]
+    in ("linear", "mm", "matmul", "mv", "conv1d", "conv2d", "conv3d", "sum", "cumsum", "add")
     or case.op.startswith(("conv_transpose", "addmm"))
     if len(case.shapes) == 1 and case.rowwise and "padding" not in case.op
     if all(torch.equal(part.to(FLOAT).double(), part) for part in _matrix(case))

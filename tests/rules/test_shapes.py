@@ -64,7 +64,9 @@ def convolutions(draw: st.DrawFn) -> tuple[int, list[int], tuple[int, ...], tupl
 
 
 @given(convolutions(), st.booleans())
-def test_convolutions(drawn: tuple[int, list[int], tuple[int, ...], tuple[int, ...], list[Any]], bias: bool) -> None:
+def test_convolutions(
+    drawn: tuple[int, list[int], tuple[int, ...], tuple[int, ...], list[Any]], bias: bool
+) -> None:
     rank, shape, weight, outputs, rest = drawn
     g = generator(5)
     w = torch.randn(weight, generator=g)
@@ -97,7 +99,16 @@ def test_average_pooling(rank: int, data: st.DataObject) -> None:
     size = [k + data.draw(st.integers(0, 3)) for k in kernel]
     operator = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1]
     op = f"aten.avg_pool{rank}d.default"
-    _check(op, operator, _box(2, 2, *size), kernel, stride, padding, data.draw(st.booleans()), data.draw(st.booleans()))
+    _check(
+        op,
+        operator,
+        _box(2, 2, *size),
+        kernel,
+        stride,
+        padding,
+        data.draw(st.booleans()),
+        data.draw(st.booleans()),
+    )
     target = [data.draw(st.integers(1, 4)) for _ in range(rank)]
     adaptive = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[rank - 1]
     _check(f"aten.adaptive_avg_pool{rank}d.default", adaptive, _box(2, 2, *size), target)
@@ -124,7 +135,9 @@ def _inside(value: Any, g: torch.Generator) -> Tensor:
     if isinstance(value, Tensor):
         return value
     t = torch.rand(value.shape, generator=g)
-    return torch.where(t < 0.3, value.lower, torch.where(t > 0.7, value.upper, value.lower + (value.upper - value.lower) * t))
+    return torch.where(
+        t < 0.3, value.lower, torch.where(t > 0.7, value.upper, value.lower + (value.upper - value.lower) * t)
+    )
 
 
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=4), st.data())
