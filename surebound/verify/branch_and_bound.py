@@ -103,6 +103,10 @@ class _Search:
     def findings(self) -> list[Finding]:
         """Search to the end."""
         pool = self._roots()
+        start = time.monotonic()
+        for part in torch.split(torch.arange(len(pool)), self.rows):
+            self._try_corners(pool[part])
+        self.charge(self.example[pool.pair], time.monotonic() - start)
         while len(pool := self._without_stopped(pool)):
             start = time.monotonic()
             batch, pool = self._next(pool)
@@ -124,6 +128,15 @@ class _Search:
             torch.zeros_like(alphas),
             torch.full(shape[:1], math.inf, dtype=self.c.dtype),
         )
+
+    def _try_corners(self, batch: Domains) -> None:
+        """Attack before anything is optimised: what falls to that needs no bounds."""
+        if not len(batch):
+            return
+        example = self.example[batch.pair]
+        node = self.root.select(example)
+        form = node.evaluate(self.c[batch.pair], self.c.new_zeros(len(batch), 1)).form
+        self.witness.update(self.attack(node.corner(form)[0], example, self.target[batch.pair]))
 
     def _without_stopped(self, pool: Domains) -> Domains:
         """Settle, as they are, the sub-problems of examples that are falsified, late or too crowded."""
