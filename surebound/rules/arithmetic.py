@@ -102,12 +102,18 @@ def mul_interval(ctx: Context, x: Operand, y: Operand) -> Interval:
     if isinstance(x, Interval) and isinstance(y, Interval):
         if x is y:
             return elementwise_interval(SQUARE, ctx, x)
+        x, y = _numbers(x, y.dtype), _numbers(y, x.dtype)
         return _corners(ctx, [a * b for a in _unflushed(ctx, x) for b in _unflushed(ctx, y)])
     if isinstance(x, Interval):
         return scale_interval(ctx, x, y)  # type: ignore[arg-type]
     if not isinstance(y, Interval):
         raise BoundError("mul_interval needs an operand that varies")
     return scale_interval(ctx, y, x)
+
+
+def _numbers(x: Interval, dtype: torch.dtype) -> Interval:
+    """Truth values as 0 and 1, to be multiplied with numbers: (x > 0) * x."""
+    return x.select(lambda v: v.to(dtype)) if x.dtype == torch.bool else x
 
 
 def _corners(ctx: Context, values: list[Tensor]) -> Interval:

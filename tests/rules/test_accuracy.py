@@ -111,7 +111,7 @@ def test_powers(exponent: float, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_softmax_as_the_network_computes_it(dtype: torch.dtype) -> None:
-    """PyTorch's softmax and log_softmax of random logits against arbitrary precision, within the rule's point bounds."""
+    """PyTorch's softmax and log_softmax, and the true ones, lie within the rule's bounds of a point."""
     g = torch.Generator().manual_seed(3)
     for scale in (1.0, 30.0, 300.0):
         x = (torch.randn(4, 10, generator=g, dtype=torch.float64) * scale).to(dtype)

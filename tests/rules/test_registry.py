@@ -77,19 +77,39 @@ def _box(low: float, high: float) -> Interval:
         ("aten.div.Tensor", (_box(1, 2), torch.zeros(1)), "division by a constant that is 0"),
         ("aten.reciprocal.default", (_box(0, 1),), "the reciprocal of an interval that contains 0"),
         ("aten.reciprocal.default", (_box(1e-40, 1),), "the reciprocal of an interval that contains 0"),
-        ("aten.rsqrt.default", (_box(-2, -1),), "reaches below 0: no bound exists; keep the argument positive"),
-        ("aten.log.default", (_box(-1, 1),), r"only known to lie in \[-1, 1\], which leaves the function's domain \[0, inf"),
+        (
+            "aten.rsqrt.default",
+            (_box(-2, -1),),
+            "reaches below 0: no bound exists; keep the argument positive",
+        ),
+        (
+            "aten.log.default",
+            (_box(-1, 1),),
+            r"only known to lie in \[-1, 1\], which leaves the function's domain \[0, inf",
+        ),
         ("aten.pow.Tensor_Scalar", (_box(-1, 1), 0.5), r"leaves the function's domain \[0, inf\]"),
         ("aten.pow.Tensor_Scalar", (_box(-1, 1), -2), "a negative power of an interval that contains 0"),
-        ("aten.pow.Tensor_Tensor", (_box(-1, 1), torch.tensor([0.5])), "a fractional power of an interval that reaches"),
-        ("aten.pow.Scalar", (-2.0, _box(-1, 1)), "a power with a varying exponent of an interval that reaches below 0"),
-        ("aten.gather.default", (_box(0, 1), 1, _box(0, 1)), "an index or a size depends on the input's values"),
+        (
+            "aten.pow.Tensor_Tensor",
+            (_box(-1, 1), torch.tensor([0.5])),
+            "a fractional power of an interval that reaches",
+        ),
+        (
+            "aten.pow.Scalar",
+            (-2.0, _box(-1, 1)),
+            "a power with a varying exponent of an interval that reaches below 0",
+        ),
+        (
+            "aten.gather.default",
+            (_box(0, 1), 1, _box(0, 1)),
+            "an index or a size depends on the input's values",
+        ),
         ("aten.conv1d.default", (torch.ones(1, 1, 3), _box(0, 1)), "only constant ones are supported"),
         ("aten._to_copy.default", (_box(0, 1),), "bounds are computed in float32 and float64"),
         ("aten.sum.default", (_box(0, 1),), "computes in torch.float64; convert the tensor before it"),
         ("aten.einsum.default", ("a,b,c->", [_box(0, 1)] * 3), "einsum of 3 tensors"),
     ],
-)  # fmt: skip
+)
 def test_where_no_bound_exists_the_error_says_why(op: str, args: tuple[object, ...], message: str) -> None:
     kwargs = {
         "aten._to_copy.default": {"dtype": torch.float16},

@@ -1,4 +1,4 @@
-"""Layers of any shape: convolutions with any stride, padding, dilation and groups, pooling, products, drawn by hypothesis."""
+"""Layers of any shape, drawn by hypothesis: strides, paddings, dilations, groups, windows, products."""
 
 from __future__ import annotations
 

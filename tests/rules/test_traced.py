@@ -78,7 +78,7 @@ ARITHMETIC: list[Function] = [
     lambda x, w: (
         torch.where(w[0] > 1, x, w[1]) + torch.where(w[0] > 1, x, 0.0) + x.masked_fill(w[0] > 1, 2.0)
     ),
-    lambda x, w: torch.where(x > 0.5, x, w[0]) + (x > 0.25).float() * x,
+    lambda x, w: torch.where(x > 0.5, x, w[0]) + (x > 0.25).float() * x + (x > 0.5) * x,
     lambda x, w: x.sum(1) + x.mean(dim=1) + x.amax(1) + x.amin(1) + x.max(1).values + x.min(dim=1)[0],
     lambda x, w: x.max() + x.min() + x.sum() + x.mean() + x.cumsum(1) + x.topk(2)[0][:, :1] + x.sort()[0],
 ]
@@ -126,10 +126,53 @@ IMAGES: list[Function] = [
 ]
 
 MODULES: list[tuple[str, nn.Module, tuple[int, ...]]] = [
-    ("1d", nn.Sequential(nn.Conv1d(2, 3, 3, 2, 1), nn.BatchNorm1d(3), nn.ELU(), nn.AvgPool1d(2), nn.MaxPool1d(2, 1), nn.ConvTranspose1d(3, 2, 2), nn.AdaptiveMaxPool1d(2), nn.Upsample(scale_factor=2)), (2, 12)),
-    ("3d", nn.Sequential(nn.Conv3d(1, 2, 2, padding=1), nn.BatchNorm3d(2), nn.PReLU(2), nn.MaxPool3d(2), nn.ConvTranspose3d(2, 2, 2), nn.AvgPool3d(2), nn.AdaptiveAvgPool3d(1), nn.Flatten()), (1, 4, 4, 5)),
-    ("2d", nn.Sequential(nn.ReflectionPad2d(1), nn.Conv2d(1, 4, 3, groups=1), nn.InstanceNorm2d(4, track_running_stats=True), nn.Softplus(), nn.ZeroPad2d(1), nn.ReplicationPad2d(1), nn.PixelShuffle(2), nn.Dropout2d(), nn.UpsamplingBilinear2d(5), nn.Flatten(), nn.Linear(25, 3), nn.LogSoftmax(1)), (1, 6, 6)),
-]  # fmt: skip
+    (
+        "1d",
+        nn.Sequential(
+            nn.Conv1d(2, 3, 3, 2, 1),
+            nn.BatchNorm1d(3),
+            nn.ELU(),
+            nn.AvgPool1d(2),
+            nn.MaxPool1d(2, 1),
+            nn.ConvTranspose1d(3, 2, 2),
+            nn.AdaptiveMaxPool1d(2),
+            nn.Upsample(scale_factor=2),
+        ),
+        (2, 12),
+    ),
+    (
+        "3d",
+        nn.Sequential(
+            nn.Conv3d(1, 2, 2, padding=1),
+            nn.BatchNorm3d(2),
+            nn.PReLU(2),
+            nn.MaxPool3d(2),
+            nn.ConvTranspose3d(2, 2, 2),
+            nn.AvgPool3d(2),
+            nn.AdaptiveAvgPool3d(1),
+            nn.Flatten(),
+        ),
+        (1, 4, 4, 5),
+    ),
+    (
+        "2d",
+        nn.Sequential(
+            nn.ReflectionPad2d(1),
+            nn.Conv2d(1, 4, 3, groups=1),
+            nn.InstanceNorm2d(4, track_running_stats=True),
+            nn.Softplus(),
+            nn.ZeroPad2d(1),
+            nn.ReplicationPad2d(1),
+            nn.PixelShuffle(2),
+            nn.Dropout2d(),
+            nn.UpsamplingBilinear2d(5),
+            nn.Flatten(),
+            nn.Linear(25, 3),
+            nn.LogSoftmax(1),
+        ),
+        (1, 6, 6),
+    ),
+]
 
 
 def _holds(network: nn.Module, low: Tensor, high: Tensor) -> None:
