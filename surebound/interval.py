@@ -106,13 +106,16 @@ class Interval:
             self._upper = center.add_(radius)
         return self._give_up(self._lower, self._upper)
 
-    def consume_center(self) -> tuple[Tensor, Tensor]:
-        """Centre and radius in the interval's own memory; the interval must not be used after that."""
-        if self._center is None or self._radius is None:
-            lower, upper = self.lower, self.upper
-            self._radius = upper.sub_(lower).mul_(0.5)
-            self._center = lower.add_(self._radius)
-        return self._give_up(self._center, self._radius)
+    def consume_center(self) -> tuple[Tensor, Tensor, float]:
+        """Centre, and a multiple of the radius with the factor that makes it the radius, in the interval's own memory.
+
+        The factor saves a pass over the activations. The interval must not be used after that.
+        """
+        if self._center is not None and self._radius is not None:
+            return *self._give_up(self._center, self._radius), 1.0
+        lower, upper = self.lower, self.upper
+        width = upper.sub_(lower)
+        return *self._give_up(lower.add_(width, alpha=0.5), width), 0.5
 
     def _give_up(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         self._lower = self._upper = self._center = self._radius = None

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from surebound.errors import InputError
@@ -148,16 +149,10 @@ class AffineRounding:
         paid = torch.add(radius * self.on_radius, center.abs(), alpha=self.on_center)
         return paid + self.absolute
 
-    def in_place(
-        self, center: Tensor, radius: Tensor, weight: Tensor, terms: int
-    ) -> tuple[Tensor, Tensor, float]:
-        """``radius_in`` in the memory of the arguments: what to multiply, by which matrix, and what to add after it.
-
-        ``weight`` is |A|: scaling it, and paying for underflow after the product, saves passes over the activations.
-        """
-        largest = float(weight.amax()) if weight.numel() else 0.0
-        radius = radius.add_(center.abs_(), alpha=self.on_center)
-        return radius, weight.mul_(self.on_radius), self.absolute * (2 * terms * largest)
+    def after(self, terms: int, weight: Tensor) -> float:
+        """``radius_in`` adds ``absolute`` before the product with |A|; this, added after it, is at least as much."""
+        low, high = (float(end) for end in torch.aminmax(weight)) if weight.numel() else (0.0, 0.0)
+        return self.absolute * (2 * terms * max(high, -low))
 
     def guarded(self, radius: Tensor) -> Tensor:
         """Infinite where some order of summation might overflow, or ours did: |A||x| + |b| <= 2 radius / on_center."""
@@ -249,11 +244,10 @@ def exact_kernels() -> Iterator[None]:
 
 
 def has_subnormal(value: Tensor) -> bool:
-    """Does a tensor hold subnormal numbers, which some hardware flushes to zero? (NaN counts as one.)"""
+    """Does a tensor hold subnormal numbers, which some hardware flushes to zero? (The smallest normal counts too.)"""
     least = torch.finfo(value.dtype).tiny
-    for part in torch.split(value.detach().flatten(), 1 << 20):  # in parts, so that the masks stay small
-        normal = (part >= least).sum() + (part <= -least).sum()
-        if bool(torch.count_nonzero(part) != normal):
+    for part in torch.split(value.detach().flatten(), 1 << 20):  # in parts, so that the copies stay small
+        if bool(torch.count_nonzero(part) != torch.count_nonzero(F.hardshrink(part, least))):
             return True
     return False
 

@@ -109,7 +109,8 @@ class LinfBall:
         if soundness is Soundness.NONE:
             lower, upper = self.x - float(self.eps), self.x + float(self.eps)
         else:
-            lower, upper = -_add_up(-self.x, self.eps), _add_up(self.x, self.eps)
+            radius = _float_radius(self.eps, self.x.dtype)
+            lower, upper = _add_up(-self.x, radius).neg_(), _add_up(self.x, radius)
         if self.clip is not None:
             lower, upper = lower.clamp(*self.clip), upper.clamp(*self.clip)
         return Interval(lower, upper)
@@ -129,13 +130,16 @@ class LinfBall:
 Region = Box | LinfBall
 
 
-def _add_up(x: Tensor, eps: Fraction) -> Tensor:
-    """A value of x's dtype that is not below x + eps, by less than two units in the last place."""
-    wide = torch.tensor(float_up(eps), dtype=torch.float64)
-    radius = float(round_up(wide, x.dtype))
+def _float_radius(eps: Fraction, dtype: torch.dtype) -> float:
+    """The smallest number of the dtype that is not below eps."""
+    return float(round_up(torch.tensor(float_up(eps), dtype=torch.float64), dtype))
+
+
+def _add_up(x: Tensor, radius: float) -> Tensor:
+    """A value of x's dtype that is not below x + radius, by less than a unit in the last place."""
     total = x + radius
     # The exact error of that sum (Knuth's two-sum) says where it was rounded down.
     back = total - x
-    error = (x - (total - back)) + (radius - back)
-    above = torch.nextafter(total, torch.full_like(total, float("inf")))
+    error = (total - back).neg_().add_(x).add_(back.neg_().add_(radius))
+    above = torch.nextafter(total, total.new_tensor(float("inf")))
     return torch.where(error > 0, above, total)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import surebound as sb
 from surebound.graph import program_of
 from surebound.propagate.interval import overwriting
+from surebound.rules import affine
 
 MODES = ("none", "real", "deployed")
 
@@ -75,3 +76,12 @@ def test_nothing_with_a_second_reader_is_overwritten():
     expected = {n.name for n in chain.nodes if n.varies} - {chain.nodes[0].name}
     assert overwriting(chain) >= {n.name for n in chain.nodes if n.op == "aten.relu.default"}
     assert overwriting(chain) <= expected
+
+
+def test_blocks_of_a_large_matrix_give_the_same_product(monkeypatch):
+    torch.manual_seed(0)
+    weight, x, bias = torch.randn(37, 11), torch.rand(3, 11), torch.rand(37)
+    expected = F.linear(x, weight.abs() * 2, bias)
+    torch.testing.assert_close(affine.magnitude(x, weight, bias, 2.0, F.linear), expected)
+    monkeypatch.setattr(affine, "BLOCK", 40)
+    torch.testing.assert_close(affine.magnitude(x, weight, bias, 2.0, F.linear), expected)
