@@ -10,9 +10,7 @@ from fractions import Fraction
 from surebound.errors import InputError
 from surebound.verdict import Status
 from surebound.verify.record import Record
-from surebound.verify.stages import MultiTargetedAttack, PgdAttack
-
-_ATTACKS = frozenset({PgdAttack.name, MultiTargetedAttack.name})
+from surebound.verify.stages import Stage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +43,12 @@ class Summary:
         return sum(spent for _, spent in self.stage_seconds)
 
 
+def _attacks(kind: type[Stage]) -> set[str]:
+    """Names of the stages that are attacks, users' own included."""
+    found = {kind.name} if kind.is_attack else set()
+    return found.union(*(_attacks(each) for each in kind.__subclasses__()))
+
+
 def summarise(records: Iterable[Record]) -> Summary:
     """The summary of records of one radius."""
     rows = list(records)
@@ -55,7 +59,8 @@ def summarise(records: Iterable[Record]) -> Summary:
     total = len(rows)
     falsified = [record for record in rows if record.verdict.status is Status.FALSIFIED]
     clean = sum(record.verdict.stage == "clean" for record in falsified)
-    attacked = sum(record.verdict.stage in _ATTACKS for record in falsified)
+    attacks = _attacks(Stage)
+    attacked = sum(record.verdict.stage in attacks for record in falsified)
     robust = [record for record in rows if record.verdict.status is Status.ROBUST]
     sound = sum(record.verdict.float_sound for record in robust)
     settled = Counter((record.verdict.stage, record.verdict.status.value) for record in rows)
