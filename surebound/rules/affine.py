@@ -24,14 +24,29 @@ def averaged(ctx: Context, x: Interval, terms: int, apply: Apply, blur: Tensor |
 
     ``terms`` counts the roundings of one output; ``blur`` is what uncertain coefficients may cost.
     """
-    center = apply(x.center)
     rounding = AffineRounding.of(terms, x.dtype, ctx.soundness)
+    if not x.centered and (rounding.is_free or bool((x.lower >= 0).all())):
+        return _averaged_ends(x, rounding, apply, blur)
+    center = apply(x.center)
     if rounding.is_free:
         return Interval.around(center, apply(x.radius))
     radius = apply(rounding.radius_in(x.center, x.radius)) + rounding.absolute
     if blur is not None:
         radius = radius + blur
     return Interval.around(center, rounding.guarded(radius))
+
+
+def _averaged_ends(x: Interval, rounding: AffineRounding, apply: Apply, blur: Tensor | None) -> Interval:
+    """By the ends, where these are not negative: then rounding is relative and no execution goes below 0."""
+    lower, upper = apply(x.lower), apply(x.upper)
+    if rounding.is_free:
+        return Interval(lower, upper)
+    largest = float(torch.finfo(x.dtype).max)  # where our own sum overflows, another order may not
+    lower = lower.clamp(max=largest) * (1 - rounding.on_center) - rounding.absolute
+    upper = upper * (1 + rounding.on_center) + rounding.absolute
+    if blur is not None:
+        lower, upper = lower - blur, upper + blur
+    return Interval(lower.clamp(min=0), upper)
 
 
 def weighted(

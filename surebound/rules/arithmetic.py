@@ -26,9 +26,22 @@ def _broadcast(value: Tensor, shape: torch.Size) -> Tensor:
     return value if value.shape == shape else value.expand(shape)
 
 
-def _ends(ctx: Context, lower: Tensor, upper: Tensor) -> Interval:
-    """One rounding; the operands and the result may be flushed to zero."""
-    return Interval(*outward(lower, upper, ctx.soundness, 1, underflow=4))
+def _ends(ctx: Context, lower: Tensor, upper: Tensor, *operands: Any) -> Interval:
+    """One rounding; the operands and the result may be flushed to zero.
+
+    Where all operands are known not to be negative, no execution makes a sum, product or quotient of them negative:
+    the root of a sum of squares must stay defined.
+    """
+    lower, upper = outward(lower, upper, ctx.soundness, 1, underflow=4)
+    if ctx.soundness is not Soundness.NONE:
+        none_negative: Any = True
+        for value in operands:
+            none_negative = ((value.lower if isinstance(value, Interval) else value) >= 0) & none_negative
+        if none_negative is not False:
+            lower = torch.where(
+                torch.as_tensor(none_negative, device=lower.device), lower.clamp(min=0), lower
+            )
+    return Interval(lower, upper)
 
 
 def _unflushed(ctx: Context, x: Interval) -> tuple[Tensor, Tensor]:
@@ -49,7 +62,7 @@ def add_interval(ctx: Context, x: Operand, y: Operand, alpha: float = 1) -> Inte
             center = x.center + scaled.center
             radius = x.radius + scaled.radius
             return Interval.around(center, pay(center, _broadcast(radius, center.shape), ctx.soundness))
-        return _ends(ctx, x.lower + scaled.lower, x.upper + scaled.upper)
+        return _ends(ctx, x.lower + scaled.lower, x.upper + scaled.upper, x, scaled)
     if isinstance(x, Interval) and not isinstance(scaled, Interval):
         return _shift(ctx, x, scaled)
     if isinstance(scaled, Interval) and not isinstance(x, Interval):
@@ -61,7 +74,7 @@ def _shift(ctx: Context, interval: Interval, constant: Tensor | float) -> Interv
     if interval.centered:
         center = interval.center + constant
         return Interval.around(center, pay(center, _broadcast(interval.radius, center.shape), ctx.soundness))
-    return _ends(ctx, interval.lower + constant, interval.upper + constant)
+    return _ends(ctx, interval.lower + constant, interval.upper + constant, interval, constant)
 
 
 def sub_interval(ctx: Context, x: Operand, y: Operand, alpha: float = 1) -> Interval:
@@ -94,7 +107,7 @@ def scale_interval(ctx: Context, x: Interval, factor: Tensor | float) -> Interva
         return Interval.around(center, pay(center, _broadcast(radius, center.shape), ctx.soundness))
     lower, upper = _unflushed(ctx, x)
     a, b = lower * factor, upper * factor
-    return _ends(ctx, torch.minimum(a, b), torch.maximum(a, b))
+    return _ends(ctx, torch.minimum(a, b), torch.maximum(a, b), x, factor)
 
 
 def mul_interval(ctx: Context, x: Operand, y: Operand) -> Interval:
@@ -103,7 +116,7 @@ def mul_interval(ctx: Context, x: Operand, y: Operand) -> Interval:
         if x is y:
             return elementwise_interval(SQUARE, ctx, x)
         x, y = _numbers(x, y.dtype), _numbers(y, x.dtype)
-        return _corners(ctx, [a * b for a in _unflushed(ctx, x) for b in _unflushed(ctx, y)])
+        return _corners(ctx, [a * b for a in _unflushed(ctx, x) for b in _unflushed(ctx, y)], x, y)
     if isinstance(x, Interval):
         return scale_interval(ctx, x, y)  # type: ignore[arg-type]
     if not isinstance(y, Interval):
@@ -116,10 +129,10 @@ def _numbers(x: Interval, dtype: torch.dtype) -> Interval:
     return x.select(lambda v: v.to(dtype)) if x.dtype == torch.bool else x
 
 
-def _corners(ctx: Context, values: list[Tensor]) -> Interval:
+def _corners(ctx: Context, values: list[Tensor], *operands: Any) -> Interval:
     lower = torch.minimum(torch.minimum(values[0], values[1]), torch.minimum(values[2], values[3]))
     upper = torch.maximum(torch.maximum(values[0], values[1]), torch.maximum(values[2], values[3]))
-    return _ends(ctx, lower, upper)
+    return _ends(ctx, lower, upper, *operands)
 
 
 def div_interval(ctx: Context, x: Operand, y: Operand) -> Interval:
@@ -127,7 +140,7 @@ def div_interval(ctx: Context, x: Operand, y: Operand) -> Interval:
     top: Any = _unflushed(ctx, x) if isinstance(x, Interval) else (x, x)
     if isinstance(y, Interval):
         check_clear_of_zero(ctx, y, "division by")
-        return _corners(ctx, [n / d for n in top for d in (y.lower, y.upper)])
+        return _corners(ctx, [n / d for n in top for d in (y.lower, y.upper)], x, y)
     if not isinstance(x, Interval):
         raise BoundError("div_interval needs an operand that varies")
     divisor = torch.as_tensor(y)
@@ -135,7 +148,7 @@ def div_interval(ctx: Context, x: Operand, y: Operand) -> Interval:
     if bool(((divisor == 0) | (divisor.abs() < smallest)).any()):
         raise BoundError("division by a constant that is 0 (or subnormal): the quotient has no bound")
     a, b = top[0] / y, top[1] / y  # not through 1 / y, which would round twice
-    return _ends(ctx, torch.minimum(a, b), torch.maximum(a, b))
+    return _ends(ctx, torch.minimum(a, b), torch.maximum(a, b), x, y)
 
 
 def reduce_to(a: Tensor, in_shape: torch.Size) -> Tensor:

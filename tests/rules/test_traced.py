@@ -61,6 +61,8 @@ ACTIVATIONS: list[Function] = [
     lambda x, w: torch.logsumexp(x, 1),
     lambda x, w: F.glu(x, 1),
     lambda x, w: x**2 + x**0.5 - x.pow(3) + x**-1 + 2**x + x ** w[0],
+    lambda x, w: torch.sqrt((x - 0.5).square().sum(1)) + ((x - 0.5) ** 2).mean(1).div(4).sqrt(),
+    lambda x, w: ((x - 0.5) ** 2 + (x - 0.25) ** 2).mul(2).sqrt() + torch.log(torch.exp(x).sum(1, keepdim=True)),
     lambda x, w: F.normalize(x, dim=1) + x.norm(dim=1, keepdim=True),
 ]  # fmt: skip
 
