@@ -196,7 +196,7 @@ def test_a_proof_covers_every_order_of_summation() -> None:
 
 
 def test_margins_within_rounding_of_zero_stay_open() -> None:
-    """|x| - relu(x) - relu(-x) is 0 everywhere: it takes splits to see, and rounding forbids to claim it."""
+    """Two equal ReLUs cancel in the margin: it is 0 over the reals, and rounding forbids to claim that."""
     net = nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 2))
     net[0].weight.data.copy_(torch.tensor([[1.0], [1.0]]))
     net[0].bias.data.fill_(-1 / 3)
