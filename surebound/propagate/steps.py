@@ -105,6 +105,8 @@ class AffineStep:
         largest = 1 + per_example + x.magnitude.double().flatten(1).amax(1)  # (B,)
         under = 8.0 * (terms + back + 1) * tiny(x.dtype) * largest
         wide = size.double() * rate + under.reshape(-1, *([1] * (size.dim() - 1)))
+        if mode is Soundness.DEPLOYED:  # a sum that overflows in some order
+            wide = wide.masked_fill(size > torch.finfo(x.dtype).max / 4, math.inf)
         return dataclasses.replace(
             self, error=round_up(wide, x.dtype), absolute=2.0 * math.prod(size.shape[1:]) * under
         )

@@ -170,8 +170,9 @@ def wide(ctx: Context, value: Tensor) -> Tensor:
 
 
 def own_rounding(ctx: Context, size: Tensor, dtype: torch.dtype, count: int) -> Tensor:
-    """The network's own rounding of a result of this size."""
+    """The network's own rounding of a result of this size; infinite where it may overflow."""
     if ctx.soundness is not Soundness.DEPLOYED:
         return torch.zeros_like(size)
     info = torch.finfo(dtype)
-    return size * (count * info.eps) + 8 * info.tiny
+    error = size * (count * info.eps) + 8 * info.tiny
+    return torch.where(size > info.max / 4, torch.full_like(error, torch.inf), error)

@@ -158,3 +158,18 @@ def test_float64_networks() -> None:
         )
         assert double.dtype == torch.float64
         torch.testing.assert_close(single.double(), double, atol=1e-4, rtol=1e-4)
+
+
+def test_a_sum_that_overflows_in_some_order_has_no_bound() -> None:
+    """3e38 + 3e38 - 4e38 is infinite or 2e38, depending on the order."""
+    net = nn.Sequential(nn.Linear(3, 1), nn.ReLU(), nn.Linear(1, 1)).requires_grad_(False)
+    program_of(net, torch.zeros(1, 3))
+    net[0].weight.copy_(torch.tensor([[3e38, 3e38, -3.4e38]]))
+    net[0].bias.zero_()
+    net[2].weight.fill_(1e-30)
+    x = torch.ones(1, 3)
+    for method in ("interval", *METHODS):
+        assert (
+            float(sb.worst_margins(net, sb.Box(x, x), spec=sb.LinearSpec(torch.ones(1, 1)), method=method))
+            == torch.inf
+        )

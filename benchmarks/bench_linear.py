@@ -1,0 +1,70 @@
+"""Linear bounds: cost against a forward pass and against interval margins, by method, network and soundness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+import surebound as sb
+from benchmarks.common import Benchmark, Race, Work
+from surebound.propagate.linear import Crown
+
+#: Examples per call. Full CROWN on the larger networks is timed on one.
+BATCH = 100
+
+
+def _net(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    makers = {"small": sb.models.small, "medium": sb.models.medium, "large": sb.models.large}
+    return makers[name]((1, 28, 28), 10).eval().requires_grad_(False)
+
+
+def _images(count: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.rand(count, 1, 28, 28, generator=generator), torch.randint(10, (count,), generator=generator)
+
+
+def _bound(net: nn.Module, count: int, method: str | Crown, soundness: str, eps: str = "1/10") -> Work:
+    x, labels = _images(count)
+    region = sb.LinfBall(x, eps, clip=(0, 1))
+    return lambda: sb.worst_margins(net, region, labels, method=method, soundness=soundness)
+
+
+def benchmarks() -> Iterator[Benchmark]:
+    """The cost of the modes, of the methods on one network, and of both kinds of intermediate bounds on all three."""
+    net = _net("small")
+    x, _ = _images(BATCH)
+    yield Race(
+        f"crown-ibp margins, small, {BATCH} images",
+        {
+            "none": _bound(net, BATCH, "crown-ibp", "none"),
+            "real": _bound(net, BATCH, "crown-ibp", "real"),
+            "deployed": _bound(net, BATCH, "crown-ibp", "deployed"),
+        },
+        limits={"deployed": 1.15},
+    )
+    yield Race(
+        "crown margins, small, 2 images",
+        {"none": _bound(net, 2, "crown", "none", "1/50"), "deployed": _bound(net, 2, "crown", "deployed", "1/50")},
+        limits={"deployed": 1.15},
+    )
+    yield Race(
+        f"margins, small, {BATCH} images",
+        {
+            "forward": lambda: net(x),
+            "interval": _bound(net, BATCH, "interval", "deployed"),
+            "crown-ibp": _bound(net, BATCH, "crown-ibp", "deployed"),
+        },
+    )
+    for name in ("small", "medium", "large"):
+        net, one = _net(name), _images(1)[0]
+        yield Race(
+            f"margins, {name}, 1 image",
+            {
+                "forward": lambda net=net, one=one: net(one),  # type: ignore[misc]
+                "crown-ibp": _bound(net, 1, "crown-ibp", "deployed", "1/50"),
+                **({"crown": _bound(net, 1, "crown", "deployed", "1/50")} if name == "small" else {}),
+            },
+        )
