@@ -31,10 +31,10 @@ SHAPE = (1, 28, 28)
 NETS: dict[str, tuple[Callable[..., nn.Module], int]] = {
     "small": (sb.models.small, 100),
     "medium": (sb.models.medium, 100),
-    "large": (sb.models.large, 20),
+    "large": (sb.models.large, 10),
 }
 METHODS: dict[str, Method] = {"nominal": Nominal(), "IBP": IBP(), "adversarial": Adversarial()}
-WORKER_BATCH, WORKER_STEPS = 200, 30
+WORKER_BATCH, WORKER_STEPS = 200, 20
 
 
 def benchmarks() -> Iterator[Benchmark]:
@@ -78,7 +78,7 @@ def curriculum() -> dict[str, Callable[[], object]]:
     return {**phases, "recommended, kappa 0": normed}
 
 
-def samples_per_second(step: Callable[[], object], batch: int, steps: int = 5) -> float:
+def samples_per_second(step: Callable[[], object], batch: int, steps: int = 3) -> float:
     """Images per second of a few steps."""
     return steps * batch / seconds(lambda: [step() for _ in range(steps)])
 

@@ -21,6 +21,8 @@ class Method(enum.StrEnum):
     """The names of surebound.propagate.margins.METHODS, which this module must not import at the top."""
 
     INTERVAL = "interval"
+    ZONOTOPE = "zonotope"
+    SYMBOLIC = "symbolic"
     CROWN_IBP = "crown-ibp"
     CROWN = "crown"
     ALPHA_CROWN = "alpha-crown"

@@ -17,7 +17,7 @@ from surebound.propagate.margins import worst_margins
 from surebound.region import LinfBall
 from surebound.train.distributed import ALONE, Group
 from surebound.train.examples import Examples
-from surebound.train.losses import others
+from surebound.train.losses import misclassified, unproved
 
 Domain = tuple[float, float] | None
 
@@ -99,11 +99,11 @@ def measure(
                 clean = misclassified(model(x), y)  # (B,)
             wrong[0] += clean.sum()
             for i, radius in enumerate(evaluation.radii):
-                unproved = clean | _unproved(model, x, y, radius, domain, soundness)
-                wrong[1 + i] += unproved.sum()
+                open_ = clean | _unproved(model, x, y, radius, domain, soundness)
+                wrong[1 + i] += open_.sum()
                 k = max(0, min(attacked - first, len(y)))
                 if k:
-                    settled = ~unproved[:k]
+                    settled = ~open_[:k]
                     found = attack(
                         model,
                         x[:k],
@@ -129,11 +129,6 @@ def measure(
     )
 
 
-def misclassified(logits: Tensor, labels: Tensor) -> Tensor:
-    """Which examples (B,) are not classified right beyond doubt: ties and NaN count as wrong."""
-    return ~(others(logits, labels) < 0).all(1)
-
-
 def _shared(
     split: Examples, count: int, batch_size: int, group: Group
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
@@ -149,4 +144,4 @@ def _unproved(
 ) -> Tensor:
     with torch.no_grad():
         margins = worst_margins(model, LinfBall(x, eps=eps, clip=domain), y, soundness=soundness)  # (B, K)
-    return ~(others(margins, y) <= 0).all(1)
+    return unproved(margins, y)

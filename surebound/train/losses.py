@@ -43,13 +43,21 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def error(logits: Tensor, labels: Tensor) -> Tensor:
-    """The share of wrong predictions, a 0-d tensor; NaN logits are wrong."""
-    true = logits.gather(1, labels[:, None])
-    right = (others(logits, labels) < 0).all(1) & torch.isfinite(true[:, 0])
-    return 1.0 - right.to(logits.dtype).mean()
+    """The share of wrong predictions, a 0-d tensor; ties and NaN are wrong."""
+    return misclassified(logits, labels).to(logits.dtype).mean()
 
 
 def verified_error(margins: Tensor, labels: Tensor) -> Tensor:
     """The share of examples whose worst margin is not <= 0, a 0-d tensor; NaN is never proved."""
-    proved = (others(margins, labels) <= 0).all(1)
-    return 1.0 - proved.to(margins.dtype).mean()
+    return unproved(margins, labels).to(margins.dtype).mean()
+
+
+def misclassified(logits: Tensor, labels: Tensor) -> Tensor:
+    """Which examples (B,) are not classified right beyond doubt: some other logit is not below the true one."""
+    below = logits < logits.gather(1, labels[:, None])  # (B, K), False for NaN and for the true class itself
+    return below.sum(1) < logits.shape[1] - 1
+
+
+def unproved(margins: Tensor, labels: Tensor) -> Tensor:
+    """Which examples (B,) have a margin that is not <= 0, NaN among them."""
+    return ~(margins <= margins.gather(1, labels[:, None])).all(1)

@@ -43,10 +43,15 @@ class Summary:
         return sum(spent for _, spent in self.stage_seconds)
 
 
-def _attacks(kind: type[Stage]) -> set[str]:
+def _attacks() -> set[str]:
     """Names of the stages that are attacks, users' own included."""
-    found = {kind.name} if kind.is_attack else set()
-    return found.union(*(_attacks(each) for each in kind.__subclasses__()))
+    kinds, found = list(Stage.__subclasses__()), set()
+    while kinds:
+        kind = kinds.pop()
+        kinds.extend(kind.__subclasses__())
+        if kind.is_attack:
+            found.add(kind.name)
+    return found
 
 
 def summarise(records: Iterable[Record]) -> Summary:
@@ -59,7 +64,7 @@ def summarise(records: Iterable[Record]) -> Summary:
     total = len(rows)
     falsified = [record for record in rows if record.verdict.status is Status.FALSIFIED]
     clean = sum(record.verdict.stage == "clean" for record in falsified)
-    attacks = _attacks(Stage)
+    attacks = _attacks()
     attacked = sum(record.verdict.stage in attacks for record in falsified)
     robust = [record for record in rows if record.verdict.status is Status.ROBUST]
     sound = sum(record.verdict.float_sound for record in robust)
