@@ -28,7 +28,6 @@ class Terminal(Observer):
         self.live = sys.stderr.isatty() if live is None else live
         self._bar: Bar | None = None
         self._task: TaskID | None = None
-        self._errors = ""
         self._printed = 0.0
 
     def __enter__(self) -> Terminal:
@@ -52,34 +51,24 @@ class Terminal(Observer):
         if not self.live:
             return
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as RichProgress
 
-        self._bar = RichProgress(
-            MofNCompleteColumn(),
-            BarColumn(20),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[numbers]}"),
-            console=Console(stderr=True),
-        )
-        self._task = self._bar.add_task(self.name, total=steps, completed=step, numbers="")
+        console, line = Console(stderr=True), TextColumn("{task.fields[line]}")
+        columns = (line, BarColumn(20)) if console.width >= 120 else (line,)
+        self._bar = RichProgress(*columns, console=console)
+        self._task = self._bar.add_task(self.name, total=steps, completed=step, line="")
         self._bar.start()
 
     def progressed(self, progress: Progress) -> None:
-        numbers = describe(progress) + self._errors
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=progress.step, numbers=numbers)
+            self._bar.update(self._task, completed=progress.step, line=describe(progress))
         elif time.monotonic() - self._printed >= PLAIN_SECONDS or progress.step == progress.steps:
             self._printed = time.monotonic()
-            typer.echo(
-                f"step {progress.step}/{progress.steps}  {left(progress.seconds_left)} left  {numbers}",
-                err=True,
-            )
+            typer.echo(describe(progress), err=True)
 
     def evaluated(self, step: int, errors: Errors) -> None:
-        self._errors = "  | " + describe_errors(errors)
-        if self._bar is None:
-            typer.echo(f"step {step}  evaluation: {describe_errors(errors)}", err=True)
+        self.say(f"step {step}: {describe_errors(errors)}")
 
     def saved(self, step: int, path: Path) -> None:
         """Nothing to see: checkpoints are silent."""
@@ -89,11 +78,12 @@ def describe(progress: Progress) -> str:
     """One line of training numbers."""
     names = {"clean_error": "clean", "verified_error": "verified", "attacked_error": "attacked"}
     errors = "".join(
-        f"  {short} {progress.scalars[key]:.2%}" for key, short in names.items() if key in progress.scalars
+        f"  {short} {progress.scalars[key]:.1%}" for key, short in names.items() if key in progress.scalars
     )
     return (
-        f"loss {progress.scalars.get('loss', float('nan')):.4f}{errors}  eps {progress.epsilon:.4g}  "
-        f"kappa {progress.kappa:.3g}  {progress.samples_per_second:.0f}/s"
+        f"{progress.step}/{progress.steps}  {left(progress.seconds_left)} left  "
+        f"loss {progress.scalars.get('loss', float('nan')):.3f}{errors}  eps {progress.epsilon:.3g}  "
+        f"kappa {progress.kappa:.2g}  {progress.samples_per_second:.0f}/s"
     )
 
 

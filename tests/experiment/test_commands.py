@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,11 @@ from typer.testing import CliRunner, Result
 
 from surebound import zoo
 from surebound.cli import build_app
+from surebound.cli.progress import Terminal
 from surebound.experiment.config import Config
 from surebound.experiment.presets import preset
+from surebound.train.evaluate import Errors
+from surebound.train.observe import Progress
 
 
 def invoke(*arguments: str) -> Result:
@@ -71,7 +75,7 @@ def test_train_evaluate_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert done.exit_code == 0, done.output
     assert "finished: held-out clean" in done.stdout
     assert "digits-ibp: starting at step 0 of 40" in done.stderr
-    assert "step 40/40" in done.stderr
+    assert "40/40" in done.stderr
     plan = Config.read(run / "config.toml").plan
     assert (str(plan.eps_train), plan.kappa_final, plan.seed, plan.steps) == ("1/50", 0.0, 5, 40)
 
@@ -97,3 +101,26 @@ def test_train_evaluate_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     again = invoke("train", "digits-ibp", "--out", str(run))
     assert again.exit_code == 2
     assert "holds a run already" in again.stderr
+
+
+def test_the_live_line_shows_what_matters(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(
+        step=50, steps=100, scalars={"loss": 0.25, "clean_error": 0.02, "verified_error": 0.1},
+        epsilon=0.1, kappa=0.5, rate=1e-3, samples_per_second=1234.0, seconds_left=3725.0,
+    )  # fmt: skip
+    errors = Errors(10, 0.03, {Fraction(1, 10): 0.2}, {Fraction(1, 10): 0.1}, 10, "none")
+    for live in (True, False):
+        with Terminal("digits-ibp", live=live) as terminal:
+            terminal.started(0, 100)
+            terminal.evaluated(40, errors)
+            terminal.progressed(progress)
+        shown = capsys.readouterr().err
+        wanted = ["digits-ibp: starting at step 0 of 100", "50/100  1:02:05 left", "loss 0.250", "clean 2.0%"]
+        wanted += [
+            "verified 10.0%",
+            "eps 0.1",
+            "kappa 0.5",
+            *(() if live else ("1234/s",)),
+        ]  # 80 columns cut it
+        wanted += ["step 40: held-out clean 3.00%  verified@0.1 20.00%  pgd@0.1 10.00%"]
+        assert all(text in shown for text in wanted), shown
