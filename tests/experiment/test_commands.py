@@ -115,7 +115,7 @@ def test_the_live_line_shows_what_matters(capsys: pytest.CaptureFixture[str]) ->
             terminal.evaluated(40, errors)
             terminal.progressed(progress)
         shown = capsys.readouterr().err
-        wanted = ["digits-ibp: starting at step 0 of 100", "50/100  1:02:05 left", "loss 0.250", "clean 2.0%"]
+        wanted = ["digits-ibp: starting at step 0 of 100", "50/100 ETA 1:02:05", "loss 0.250", "clean 2.0%"]
         wanted += [
             "verified 10.0%",
             "eps 0.1",
