@@ -252,18 +252,58 @@ def has_subnormal(value: Tensor) -> bool:
     return False
 
 
+#: Entries of an array that a blocked loop works on at a time: a few of them fit a core's cache.
+CACHE_ENTRIES = 1 << 16
+
+
 def dot(a: Tensor, v: Tensor) -> Tensor:
     """Sum of a (S, B, *n) times v (B or 1, *n) over all but the first two axes: (S, B) in float64.
 
     Runs of the last axes are summed in a's own dtype, because widening whole coefficient arrays costs as much as
-    a layer; ``dot_rounding`` says what that may cost.
+    a layer; ``dot_rounding`` says what that may cost. v may have size 1 along those runs. Without gradients the work
+    is done in blocks that stay in the cache.
     """
+    return _blocked_dot(a, v, absolute=False)
+
+
+def abs_dot(a: Tensor, v: Tensor) -> Tensor:
+    """Sum of |a| times v >= 0, as ``dot``."""
+    return _blocked_dot(a, v, absolute=True)
+
+
+def _blocked_dot(a: Tensor, v: Tensor, *, absolute: bool) -> Tensor:
+    if torch.is_grad_enabled() or a.numel() <= 2 * CACHE_ENTRIES:
+        return _dot(a, v, absolute)
+    result = a.new_empty(a.shape[:2], dtype=torch.float64)
+    for at in cache_blocks(a.shape):
+        result[at] = _dot(a[at], v if v.shape[0] == 1 else v[at[1]], absolute)
+    return result
+
+
+def cache_blocks(shape: torch.Size) -> Iterator[tuple[slice, slice]]:
+    """Blocks of the first two axes of an array (S, B, *n), each with about CACHE_ENTRIES entries."""
+    specs, batch = shape[:2]
+    each = max(1, math.prod(shape[2:]))
+    examples = max(1, min(batch, CACHE_ENTRIES // each))
+    rows = max(1, min(specs, CACHE_ENTRIES // (each * examples)))
+    for b in range(0, batch, examples):
+        for s in range(0, specs, rows):
+            yield slice(s, s + rows), slice(b, b + examples)
+
+
+def _dot(a: Tensor, v: Tensor, absolute: bool) -> Tensor:
     if a.dim() == 2:
-        return a.double() * v.double()
+        return (a.abs() if absolute else a).double() * v.double()
     run = _run_axes(a.shape)
     if not run or a.dtype == torch.float64:
-        return torch.einsum("sbn,bn->sb", a.flatten(2).double(), v.double().flatten(1).expand(a.shape[1], -1))
-    sums = (a * v).flatten(a.dim() - run).sum(-1).double()
+        wide = (a.abs() if absolute else a).flatten(2).double()
+        return torch.einsum("sbn,bn->sb", wide, v.double().expand(a.shape[1:]).flatten(1))
+    axes = tuple(range(-run, 0))
+    if v.shape[-run:].numel() == 1:
+        sums = ((a.abs() if absolute else a).sum(axes) * v.squeeze(axes)).double()
+    else:
+        product = a * v
+        sums = (product.abs() if absolute else product).sum(axes).double()
     return sums.flatten(2).sum(2) if sums.dim() > 2 else sums
 
 
@@ -279,7 +319,7 @@ def _run_axes(shape: torch.Size) -> int:
 def dot_rounding(shape: torch.Size, dtype: torch.dtype) -> float:
     """|dot(a, v) - a.v| <= dot_rounding * |a|.|v| + underflow, for v (B, *n) of this shape."""
     run = _run_axes(torch.Size((1, *shape)))
-    narrow = gamma(math.prod(shape[-run:]) + 1, dtype) if run and dtype != torch.float64 else 0.0
+    narrow = gamma(math.prod(shape[-run:]) + 2, dtype) if run and dtype != torch.float64 else 0.0
     return (narrow + gamma(math.prod(shape[1:]) + 4, torch.float64)) * (1 + 2.0**-20)
 
 

@@ -8,6 +8,7 @@ a split's constraint (beta; Wang et al. 2021) give a valid bound: in the sound m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -20,8 +21,10 @@ from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.numerics import (
     Soundness,
+    abs_dot,
     add_up,
     dot,
+    dot_rounding,
     exact_kernels,
     gamma,
     no_information,
@@ -29,7 +32,7 @@ from surebound.numerics import (
     unit_roundoff,
 )
 from surebound.propagate.constants import Constants
-from surebound.propagate.steps import step_of
+from surebound.propagate.steps import AffineStep, step_of
 from surebound.rules.relax_lines import Index, Lines, Relaxation, Slopes
 
 
@@ -148,16 +151,23 @@ class Relaxed:
             a = found.pop(node.name)
             if node.name in record:
                 recorded[node.name] = a
-            pulled = self.steps[node.name].pull(a, alphas.get(node.name))
+            step = self.steps[node.name]
+            pulled = step.pull(a, alphas.get(node.name))
             total = self._add(total, pulled.offset)
             sources = self.constants.sources(node) if pulled.coefficients else ()
             terms = list(zip(sources, pulled.coefficients, strict=True))
-            if node.name in betas and node.name in self.splits:
+            split = node.name in betas and node.name in self.splits
+            if step.owes:
+                for source, coefficients in terms:
+                    if split or source == target or not self._pays(source):
+                        total = self._add(total, self._rounding(source, coefficients, step.owes))
+            if split:
                 terms.append((sources[0], betas[node.name].clamp(min=0) * self.splits[node.name]))
             for source, coefficients in terms:
                 if source in found:
                     coefficients = found[source] + coefficients
-                    total = self._add(total, self._sum_rounding(source, coefficients))
+                    roundoff = 2 * unit_roundoff(coefficients.dtype)
+                    total = self._add(total, self._rounding(source, coefficients, roundoff))
                 found[source] = coefficients
         if target not in found:  # nothing of the specification depends on it
             found[target] = a.new_zeros((*offset.shape, *self.bounds[target].shape[1:]))
@@ -168,11 +178,16 @@ class Relaxed:
     def _add(self, total: Tensor, more: Tensor) -> Tensor:
         return total + more if self.mode is Soundness.NONE else add_up(total, more)
 
-    def _sum_rounding(self, source: str, a: Tensor) -> Tensor:
-        """What the rounding of a sum of coefficients may cost: u |a|.max|x|."""
+    def _pays(self, source: str) -> bool:
+        """Will the step of a value pay for a rounding of its coefficients? Only if they come from one place."""
+        step = self.steps.get(source)
+        return isinstance(step, AffineStep) and step.error is not None and self.constants.used_once(source)
+
+    def _rounding(self, source: str, a: Tensor, rate: float) -> Tensor:
+        """What a rounding of the coefficients of a value may cost: rate |a|.max|x|."""
         if self.mode is Soundness.NONE:
             return a.new_zeros(a.shape[:2], dtype=torch.float64)
-        return dot(a.abs(), self.bounds[source].magnitude) * (2 * unit_roundoff(a.dtype))
+        return abs_dot(a, self.bounds[source].magnitude) * (rate * (1 + 2.0**-9))
 
     def upper(self, form: Form, at: str | None = None) -> Tensor:
         """The largest value of a form over the bounds of the value it is about: (S, B), rounded up to the dtype."""
@@ -246,12 +261,23 @@ def _signed(x: Interval, split: Tensor) -> Interval:
 
 def maximum(a: Tensor, box: Interval, offset: Tensor, mode: Soundness) -> Tensor:
     """max of a.x + offset over a box, a (S, B, *x), in float64 with its rounding paid: (S, B)."""
-    wide = a.double()
-    best = torch.where(wide >= 0, wide * box.upper.double(), wide * box.lower.double())
-    # A coefficient of 0 contributes nothing even where the bound is infinite.
-    best = torch.where(wide == 0, torch.zeros_like(best), best)
-    best = best.flatten(2) if best.dim() > 2 else best.unsqueeze(2)
+    positive = a.clamp(min=0)
+    sides = ((positive, box.upper), (a - positive, box.lower))
+    magnitude = box.magnitude
+    if bool(magnitude.isfinite().all()):
+        best = sum((_wide_dot(part, end) for part, end in sides), offset)
+    else:  # a coefficient of 0 contributes nothing even where the bound is infinite
+        products = [torch.where(part == 0, 0.0, part.double() * end.double()) for part, end in sides]
+        best = sum((p.flatten(2).sum(2) if p.dim() > 2 else p for p in products), offset)
     if mode is Soundness.NONE:
-        return best.sum(2) + offset
-    rounding = best.abs().sum(2) * (2 * gamma(best.shape[2] + 4, torch.float64))
-    return add_up(add_up(best.sum(2), rounding), offset)
+        return best
+    terms = math.prod(a.shape[2:]) + 8
+    rounding = abs_dot(a, magnitude) * (1 + 2 * dot_rounding(magnitude.shape, a.dtype)) + offset.abs()
+    return add_up(best, rounding * (4 * gamma(terms, torch.float64)))
+
+
+def _wide_dot(a: Tensor, v: Tensor) -> Tensor:
+    """Sum of a (S, B, *n) times v (B, *n), all in float64: (S, B)."""
+    if a.dim() == 2:
+        return a.double() * v.double()
+    return torch.einsum("sbn,bn->sb", a.flatten(2).double(), v.flatten(1).double())

@@ -46,6 +46,7 @@ class Constants:
         self.program = program
         self._known: dict[int, dict[str, Any]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
+        self._uses: dict[str, int] = {}
 
     def of(self, batch: int) -> dict[str, Any]:
         """The environment of a batch of this size."""
@@ -61,6 +62,14 @@ class Constants:
             found = tuple(name for name in (split or node).refs() if name not in fixed)
             self._sources[node.name] = found
         return self._sources[node.name]
+
+    def used_once(self, name: str) -> bool:
+        """Is a value read by one argument of one call only?"""
+        if not self._uses:
+            for node in self.program.graph.nodes:
+                for source in self.sources(node):
+                    self._uses[source] = self._uses.get(source, 0) + 1
+        return self._uses.get(name, 0) == 1
 
 
 def taken_from(program: Program, node: Node) -> Node | None:

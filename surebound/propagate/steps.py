@@ -16,7 +16,7 @@ from surebound.errors import BoundError
 from surebound.graph import Node
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
-from surebound.numerics import Soundness, dot, dot_rounding, gamma, round_up, tiny
+from surebound.numerics import PREPAID_ROUNDINGS, Soundness, abs_dot, dot, dot_rounding, gamma, tiny
 from surebound.propagate.constants import Constants, affine_in_one, taken_from
 from surebound.rules import Affine, Context, describe, find
 from surebound.rules.relax_lines import Index, Lines, Pulled, Relaxation, Slopes
@@ -38,9 +38,11 @@ class AffineStep:
     operator: Callable[..., Tensor]
     arguments: Arguments
     in_shape: torch.Size  # (B, *in)
-    constant: Tensor | None  # b as (1, *out); None if zero
+    constant: Tensor | None  # b as (1, *out), or with 1 for axes along which it does not change; None if zero
     error: Tensor | None = None
     absolute: Tensor | None = None  # (B,), float64: underflow
+
+    owes = 0.0
 
     @property
     def loose(self) -> bool:
@@ -58,7 +60,7 @@ class AffineStep:
         if self.constant is not None:
             offset = offset + dot(a, self.constant)
         if self.error is not None and self.absolute is not None:
-            offset = offset + dot(a.abs(), self.error) + self.absolute
+            offset = offset + abs_dot(a, self.error) + self.absolute
         return Pulled((back,), offset)
 
     def select(self, index: Index) -> AffineStep:
@@ -87,7 +89,7 @@ class AffineStep:
         zeros = torch.zeros((1, *x.shape[1:]), dtype=x.dtype, device=x.device)
         constant = step.apply(zeros, *arguments(1))
         if bool((constant != 0).any()):
-            step = dataclasses.replace(step, constant=constant)
+            step = dataclasses.replace(step, constant=_compressed(constant))
         rest, kwargs = arguments(x.shape[0])
         terms = affine.count(x.shape, *rest, **kwargs)
         back = affine.adjoint_count(x.shape, *rest, **kwargs)
@@ -98,18 +100,28 @@ class AffineStep:
     def _paying(self, size: Tensor, x: Interval, terms: int, back: int, mode: Soundness) -> AffineStep:
         """With the cost of rounding: the network's own (DEPLOYED), the constant's, the coefficients', the sums'."""
         own = gamma(terms + 2, x.dtype) * (2 if mode is Soundness.DEPLOYED else 1)
-        rate = own + gamma(back + 2, x.dtype) + dot_rounding(size.shape, x.dtype)
-        # size itself is a rounded sum of ``terms`` products, and its dot product rounds too.
-        rate *= (1 + 2 * gamma(terms + 8, x.dtype)) * (1 + 2 * dot_rounding(size.shape, x.dtype))
-        per_example = size.double().flatten(1).amax(1) if size[0].numel() else size.new_zeros(size.shape[0])
-        largest = 1 + per_example + x.magnitude.double().flatten(1).amax(1)  # (B,)
-        under = 8.0 * (terms + back + 1) * tiny(x.dtype) * largest
-        wide = size.double() * rate + under.reshape(-1, *([1] * (size.dim() - 1)))
-        if mode is Soundness.DEPLOYED:  # a sum that overflows in some order
-            wide = wide.masked_fill(size > torch.finfo(x.dtype).max / 4, math.inf)
-        return dataclasses.replace(
-            self, error=round_up(wide, x.dtype), absolute=2.0 * math.prod(size.shape[1:]) * under
-        )
+        # What it is given may have been rounded, too: PREPAID_ROUNDINGS / 2 times since somebody paid.
+        coefficients = gamma(back + 2, x.dtype) + gamma(PREPAID_ROUNDINGS // 2, x.dtype)
+        sums = dot_rounding(size.shape, x.dtype)
+        # size itself is a rounded sum of ``terms`` products, and so are its own multiples and their dot products.
+        rate = (own + coefficients + sums) * (1 + 2 * gamma(terms + 8, x.dtype)) * (1 + 2 * sums)
+        largest = size.flatten(1).amax(1).double()
+        most = 1 + largest + x.magnitude.flatten(1).amax(1).double()  # (B,)
+        under = 8.0 * (terms + back + 1) * tiny(x.dtype) * most
+        error = size * rate + under.to(size.dtype).reshape(-1, *([1] * (size.dim() - 1)))
+        limit = torch.finfo(x.dtype).max / 4
+        if mode is Soundness.DEPLOYED and bool((largest > limit).any()):  # a sum that overflows in some order
+            error = error.masked_fill(size > limit, math.inf)
+        return dataclasses.replace(self, error=error, absolute=2.0 * math.prod(size.shape[1:]) * under)
+
+
+def _compressed(constant: Tensor) -> Tensor:
+    """A bias that is the same along the last axes, with those of size 1: cheaper to multiply with."""
+    for kept in range(2, constant.dim()):
+        first = constant.flatten(kept)[..., :1]
+        if bool((constant.flatten(kept) == first).all()):
+            return first.reshape(*constant.shape[:kept], *([1] * (constant.dim() - kept)))
+    return constant
 
 
 @dataclass(frozen=True)
@@ -118,6 +130,8 @@ class ConstantStep:
 
     lower: Tensor  # (B, *out)
     upper: Tensor
+
+    owes = 0.0
 
     @property
     def loose(self) -> bool:

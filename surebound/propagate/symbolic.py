@@ -111,7 +111,7 @@ class _Domain:
         return _Form((line - across).shifted(-paid), (line + across).shifted(paid))
 
     def relaxed(self, lines: Lines, boxes: list[Interval], forms: list[_Form], loose: Tensor) -> _Form:
-        lower, upper = lines.lower_intercept.double(), lines.upper_intercept.double()
+        lower, upper = (end.double() for end in lines.intercepts)
         empty = lower.new_zeros(self.center.shape[0], *lower.shape)
         low, high = _Line(empty, lower), _Line(empty, upper)
         paid = (lower.abs() + upper.abs()) * _ROUND

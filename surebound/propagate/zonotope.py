@@ -78,7 +78,7 @@ class _Domain:
         return _Form(center, terms.reshape(count, batch, *center.shape[1:]), rest)
 
     def relaxed(self, lines: Lines, boxes: list[Interval], forms: list[_Form], loose: Tensor) -> _Form:
-        low, high = lines.lower_intercept.double(), lines.upper_intercept.double()
+        low, high = (end.double() for end in lines.intercepts)
         center = rest = torch.zeros_like(low)
         terms = low.new_zeros(self.count, *low.shape)
         for below, above, box, form in zip(lines.lower, lines.upper, boxes, forms, strict=True):

@@ -29,6 +29,8 @@ class Choice:
     absolute: Tensor  # (B,), float64
     sign: float  # 1: maximum, -1: minimum
 
+    owes = 0.0
+
     @property
     def loose(self) -> bool:
         return bool((self.sure == 0).any())

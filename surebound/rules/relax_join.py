@@ -26,6 +26,8 @@ class Join:
     constants: tuple[Tensor | None, ...]  # (B, *part); None for a part that varies
     stacked: bool
 
+    owes = 0.0
+
     @property
     def loose(self) -> bool:
         return False

@@ -3,7 +3,8 @@
 A relaxation ``pull``s coefficients a (S, B, *out) of the operator's output y back to its varying operands: for all
 operand values within their bounds, sum(a y) <= sum_k sum(coefficients_k x_k) + offset. In the sound modes this holds
 of the numbers as computed: roundings of the coefficients are paid in the intercepts, once per region, because they
-cost at most |a| |slope| u max|x| whatever the specification (docs/soundness.md).
+cost at most |a| |slope| u max|x| whatever the specification (docs/soundness.md); or they are ``owed``, for the affine
+layer before to pay for, which has to multiply |coefficients| with something larger than max|x| anyway.
 """
 
 from __future__ import annotations
@@ -18,7 +19,17 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.numerics import Soundness, dot, dot_rounding, gamma, round_down, round_up, tiny
+from surebound.numerics import (
+    CACHE_ENTRIES,
+    Soundness,
+    cache_blocks,
+    dot,
+    dot_rounding,
+    gamma,
+    round_down,
+    round_up,
+    tiny,
+)
 from surebound.rules.registry import Context
 
 Slope = Tensor | float  # of the output's shape (B, *out), or one number
@@ -43,6 +54,10 @@ class Relaxation(Protocol):
     def loose(self) -> Tensor | bool:
         """Where (B, *out) tighter bounds of the operands would make the relaxation tighter; True: everywhere."""
 
+    @property
+    def owes(self) -> float:
+        """Relative rounding of the coefficients it gives that the offset does not pay for."""
+
     def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
         """``slope`` (B, *out) or (S, B, *out) replaces the lower slope where that is free."""
 
@@ -57,11 +72,12 @@ class Lines:
     shapes: tuple[torch.Size, ...]  # of the operands, (B, *operand)
     lower: tuple[Slope, ...]
     upper: tuple[Slope, ...]
-    lower_intercept: Tensor  # (B, *out)
+    lower_intercept: Tensor | None  # (B, *out); None: zero
     upper_intercept: Tensor  # (B, *out)
     absolute: Tensor  # (B,), float64: underflow
     free: Tensor | None = None  # (B, *out) bool: where any lower slope within free_range is as good a line
     free_range: tuple[float, float] = (0.0, 1.0)
+    owes: float = 0.0
 
     @property
     def exact(self) -> bool:
@@ -74,20 +90,41 @@ class Lines:
             return self.free
         return not self.exact
 
+    @property
+    def intercepts(self) -> tuple[Tensor, Tensor]:
+        """Lower and upper, (B, *out) each."""
+        top = self.upper_intercept
+        return torch.zeros_like(top) if self.lower_intercept is None else self.lower_intercept, top
+
     def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
-        positive = a.clamp(min=0)
-        negative = a - positive
-        offset = dot(positive, self.upper_intercept) + dot(negative, self.lower_intercept) + self.absolute
         if self.exact:
+            offset = self._offset(*_parts(a))
             return Pulled(self._spread([_times(a, s) for s in self.upper]), offset)
+        if torch.is_grad_enabled() or a.numel() <= 2 * CACHE_ENTRIES or len(self.shapes) > 1:
+            back, offset = self._pull(a, slope)
+        else:  # block by block, so that intermediate arrays stay in the cache
+            back, offset = (torch.empty_like(a),), a.new_empty(a.shape[:2], dtype=torch.float64)
+            for rows, examples in cache_blocks(a.shape):
+                part = self.select(examples)
+                own = None if slope is None else slope.expand(a.shape)[rows, examples]
+                found, offset[rows, examples] = part._pull(a[rows, examples], own)
+                back[0][rows, examples] = found[0]
+        return Pulled(self._spread(back), offset)
+
+    def _pull(self, a: Tensor, slope: Tensor | None) -> tuple[tuple[Tensor, ...], Tensor]:
+        positive, negative = _parts(a)
         lower = self.lower
         if slope is not None and self.free is not None:
             lower = (torch.where(self.free, slope.clamp(*self.free_range), self.lower[0]), *self.lower[1:])
-        back = [
+        back = tuple(
             _times(negative, lo) + _times(positive, up)  # one of the two is 0: no rounding in the sum
             for lo, up in zip(lower, self.upper, strict=True)
-        ]
-        return Pulled(self._spread(back), offset)
+        )
+        return back, self._offset(positive, negative)
+
+    def _offset(self, positive: Tensor, negative: Tensor) -> Tensor:
+        offset = dot(positive, self.upper_intercept) + self.absolute
+        return offset if self.lower_intercept is None else offset + dot(negative, self.lower_intercept)
 
     def with_lower(self, slopes: Slopes) -> Lines:
         """Another lower slope where it is free."""
@@ -112,7 +149,7 @@ class Lines:
             self,
             lower=lower,
             upper=lower if self.exact else tuple(pick(v) for v in self.upper),
-            lower_intercept=self.lower_intercept[index],
+            lower_intercept=None if self.lower_intercept is None else self.lower_intercept[index],
             upper_intercept=self.upper_intercept[index],
             absolute=self.absolute[index],
             free=None if self.free is None else self.free[index],
@@ -165,6 +202,12 @@ def _paid(
     if free is not None:
         size = torch.where(free, torch.full_like(size, max(abs(end) for end in free_range)), size)
     return torch.where(size == 0, size, gamma(repeats + 2, x.dtype) * (1 + 2.0**-20) * size * wide)
+
+
+def _parts(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Positive and negative part; exact."""
+    positive = a.clamp(min=0)
+    return positive, a - positive
 
 
 def _times(a: Tensor, slope: Slope) -> Tensor:

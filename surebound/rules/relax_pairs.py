@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ def reverse_difference_lines(ctx: Context, x: Operand, y: Operand, alpha: float 
     if turned is None:
         return None
     slopes = turned.lower[::-1]
-    return lines(ctx, (x, y), slopes, turned.lower_intercept, slopes, turned.upper_intercept)
+    return dataclasses.replace(turned, shapes=turned.shapes[::-1], lower=slopes, upper=slopes)
 
 
 def product_lines(ctx: Context, x: Operand, y: Operand) -> Lines | None:

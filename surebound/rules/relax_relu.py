@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.numerics import Soundness, tiny
+from surebound.numerics import Soundness, dot_rounding, tiny, unit_roundoff
 from surebound.rules.registry import Context
 from surebound.rules.relax_lines import Lines, lines
 
@@ -33,22 +35,28 @@ def hinge_lines(ctx: Context, x: Interval, left: float, right: float, *, rounded
     so that the line is above at both ends. So no guard in the denominator is needed.
     """
     low, high = x.lower.clamp(max=0), x.upper.clamp(min=0)
+    top_left = high if (left, right) == (0.0, 1.0) else right * high - left * low
     width = high - low
-    # Stable entries come out as ``left`` and ``right``; a point at 0 has width 0.
-    chord = (right * high - left * low) / torch.where(width == 0, torch.ones_like(width), width)
-    if ctx.soundness is not Soundness.NONE:
-        chord = chord.nan_to_num(right).clamp(left, right)  # an infinite side
-    chord = torch.where(high == 0, left, torch.where(low == 0, right, chord))
-    lower = torch.where((high + low > 0) | ((low == 0) & (high > 0)), right, left).to(chord.dtype)
+    if ctx.soundness is Soundness.NONE:
+        chord = top_left / torch.where(width == 0, torch.ones_like(width), width)
+    else:  # a width below the normal numbers, or an infinite one, gives a slope that is as good as any other
+        chord = (top_left / width.clamp(min=tiny(x.dtype))).nan_to_num_(right).clamp_(left, right)
+    if rounded:  # stable entries come out as ``left`` and ``right`` only if these are 0 or +-1
+        chord = torch.where(high == 0, left, torch.where(low == 0, right, chord))
+    lower = torch.where(high + low > 0, right, left).to(chord.dtype)
     free = (low < 0) & (high > 0)
-    error = _rounding(ctx, left * low) if rounded else torch.zeros_like(low, dtype=wide_dtype(ctx, low))
-    top = _intercept(ctx, chord, low, high, left, right) + error
-    return lines(ctx, (x,), (lower,), -error, (chord,), top, free, (left, right))
-
-
-def wide_dtype(ctx: Context, like: Tensor) -> torch.dtype:
-    """float64 where rounding matters."""
-    return like.dtype if ctx.soundness is Soundness.NONE else torch.float64
+    top = _intercept(ctx, chord, low, high, left, right)
+    if rounded:
+        error = _rounding(ctx, left * low)
+        return lines(ctx, (x,), (lower,), -error, (chord,), top.to(error.dtype) + error, free, (left, right))
+    absolute, owes = torch.zeros(x.shape[0], dtype=torch.float64, device=x.device), 0.0
+    if ctx.soundness is not Soundness.NONE:
+        # Two roundings of the intercept, and the dot product with the coefficients.
+        top = top * (1 + 8 * unit_roundoff(x.dtype) + 2 * dot_rounding(x.shape, x.dtype)) + 4 * tiny(x.dtype)
+        largest = x.magnitude.flatten(1).amax(1).double() if x.shape.numel() else absolute
+        absolute = 16.0 * math.prod(x.shape[1:]) * tiny(x.dtype) * (1 + largest)
+        owes = 2 * unit_roundoff(x.dtype)
+    return Lines((x.shape,), (lower,), (chord,), None, top, absolute, free, (left, right), owes)
 
 
 def _rounding(ctx: Context, value: Tensor) -> Tensor:
@@ -59,11 +67,13 @@ def _rounding(ctx: Context, value: Tensor) -> Tensor:
 
 
 def _intercept(ctx: Context, s: Tensor, low: Tensor, high: Tensor, left: float, right: float) -> Tensor:
-    """The least t with s low + t >= left low and s high + t >= right high; (B, ...)."""
+    """The least t with s low + t >= left low and s high + t >= right high, but for two roundings; (B, ...)."""
+    at_low = (left - s) * low
     if ctx.soundness is Soundness.NONE:
-        return (left - s) * low
-    wide = s.double()
-    # Differences of a float32 slope and a number are exact to the last place of float64; 0 times infinity is 0.
-    at_low = torch.where(wide == left, torch.zeros_like(wide), (left - wide) * low.double())
-    at_high = torch.where(wide == right, torch.zeros_like(wide), (right - wide) * high.double())
-    return torch.maximum(at_low, at_high)  # float64's rounding is paid with that of the dot product
+        return at_low
+    at_high = (right - s) * high
+    if bool((at_low + at_high).isfinite().all()):
+        return torch.maximum(at_low, at_high)
+    # 0 times infinity is 0 here: a side that the line meets. NaN stays NaN.
+    at_low = torch.where(s == left, torch.zeros_like(s), at_low)
+    return torch.maximum(at_low, torch.where(s == right, torch.zeros_like(s), at_high))

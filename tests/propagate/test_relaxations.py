@@ -109,6 +109,8 @@ def test_lines_hold(case: Case, mode: Soundness) -> None:
         scale = 1.0 if mode is not Soundness.NONE else 0.0
         size = sums(a.abs(), result.abs()) + pulled.offset.abs()
         for name, coefficients in zip(names, pulled.coefficients, strict=True):
+            box = x if name == "x" else y
+            gap = gap - step.owes * sums(coefficients.abs(), box.magnitude)  # for the layer before to pay
             size = size + sums(coefficients.abs(), (px if name == "x" else py).abs())
         # float64 rounding of this very comparison; in NONE also float32's of the lines.
         tolerance = size * (1e-14 if scale else 3e-5) + (1e-300 if scale else 1e-4)
@@ -139,8 +141,8 @@ def test_lines_are_no_looser_than_intervals_in_the_middle(case: Case) -> None:
     middle = (x.lower.double() + x.upper.double()) / 2
     ordinary = (x.upper - x.lower < 20) & (x.upper - x.lower > 1e-3) & (x.lower.abs() < 1e3)
     for line, slope, end, sign in (
-        (step.upper_intercept, step.upper[0], out.upper, 1),
-        (step.lower_intercept, step.lower[0], out.lower, -1),
+        (step.intercepts[1], step.upper[0], out.upper, 1),
+        (step.intercepts[0], step.lower[0], out.lower, -1),
     ):
         gap = sign * (slope.double() * middle + line.double() - end.double())
         assert bool((gap[ordinary] <= 1e-4 * (1 + end[ordinary].abs())).all())
