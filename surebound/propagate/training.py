@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,6 +29,10 @@ class TrainingPass:
     logits: Tensor | None  # (B, K), the clean outputs
     margins: Tensor | None  # (B, K), upper bounds of z_k - z_true; 0 in the true class's column
     pre_activations: tuple[Interval, ...]  # the bounds that enter each activation, in order, if recorded
+    kept: Mapping[str, Interval] = field(default_factory=dict)  # the bounds of the values asked for, by name
+    norms: Mapping[str, tuple[Tensor, Tensor]] = field(
+        default_factory=dict
+    )  # mean and variance that normalisations used instead of the running ones, by name of the call
 
 
 def training_pass(
@@ -43,12 +48,14 @@ def training_pass(
     batch_statistics: bool = False,
     stop_statistics: bool = False,
     record: bool = False,
+    keep: Collection[str] = (),
     fast: bool = True,
 ) -> TrainingPass:
     """Clean logits and worst-case margins of a batch x (B, ...) with labels (B,) at radius ``eps``.
 
     batch_statistics: BatchNorm uses the statistics of the clean batch and updates its running ones, as
     nn.BatchNorm does in training mode; gradients flow through the statistics unless ``stop_statistics``.
+    keep: names of values before the affine tail whose bounds are wanted (``TrainingPass.kept``).
     fast: use the fused column of the rules (``rules/fused.py``) where it has one; the same loss and gradients
     to rounding.
     """
@@ -57,6 +64,7 @@ def training_pass(
     tail = affine_tail(program) if elide else Tail(program.graph.output, ())
     statistics = _Statistics(program, stop_statistics) if batch_statistics else None
     walk = _Walk(program, tail, statistics, clean=clean, bounds=bounds, record=record, fast=fast)
+    walk.keep = frozenset(keep) | {tail.start}
     start = Joint(x, _ball(x, eps, clip) if bounds else None)
     values = walk.run(start)
     margins = None
@@ -64,7 +72,9 @@ def training_pass(
         inside = values[tail.start]
         margins = margins_from(program, tail, inside.interval, labels, None, Soundness.NONE)
     logits = values[program.graph.output].clean if clean else None
-    return TrainingPass(logits, margins, tuple(walk.recorded))
+    kept = {name: values[name].interval for name in keep} if bounds else {}
+    norms = statistics.used if statistics is not None else {}
+    return TrainingPass(logits, margins, tuple(walk.recorded), kept, norms)
 
 
 def _ball(x: Tensor, eps: float, clip: tuple[float, float] | None) -> Interval:
@@ -130,6 +140,7 @@ class _Statistics:
 
     def __init__(self, program: Program, stop: bool) -> None:
         self.program, self.stop = program, stop
+        self.used: dict[str, tuple[Tensor, Tensor]] = {}
 
     def replace(self, norm: BatchNorm, node: Node, clean: Tensor, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments of a normalisation with mean and variance of its clean input (B, C, ...)."""
@@ -139,6 +150,7 @@ class _Statistics:
         )
         if self.stop:
             mean, var = mean.detach(), var.detach()
+        self.used[node.name] = (mean, var)
         return norm.replace(args, mean, var)
 
     def _update(self, running_mean: str, mean: Tensor, var: Tensor, count: int) -> None:
@@ -177,6 +189,7 @@ class _Walk:
         self.clean, self.bounds, self.record = clean, bounds, record
         self.fast = fast and bounds and program.graph.input_shape[0] is None
         self.recorded: list[Interval] = []
+        self.keep = frozenset((tail.start,))
         self.after_relu: set[str] = set()
         self.doubled: dict[str, Any] = {}
 
@@ -197,7 +210,7 @@ class _Walk:
             elif clean or bounds:
                 env[node.name] = self._step(node, env, clean, bounds)
             for name in dying:
-                if name != self.tail.start:
+                if name not in self.keep:
                     env.pop(name, None)
         return env
 

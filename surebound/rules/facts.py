@@ -59,7 +59,9 @@ class Activation:
     domain: tuple[float, float] = (-math.inf, math.inf)
     jump: float = 0.0
     steep: bool = False
-    in_place: Callable[[Tensor], Tensor] | None = None  # an exact, increasing fn without parameters, overwriting x
+    in_place: Callable[[Tensor], Tensor] | None = (
+        None  # an exact, increasing fn without parameters, overwriting x
+    )
     specialise: Callable[..., Activation] | None = None  # (*parameters) -> facts whose fn takes x alone
 
     def bind(self, *args: Any, **kwargs: Any) -> Activation:
