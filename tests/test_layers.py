@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "surebound"
 VALUES = frozenset({"errors", "numerics", "interval", "region", "spec", "verdict"})
 ENGINE = VALUES | {"graph", "rules", "propagate"}
 BESIDE = VALUES | {"data", "models"}
-WORK = ENGINE | BESIDE | {"attack", "verify", "train"}
+WORK = ENGINE | BESIDE | {"attack", "verify", "train", "exchange"}
 
 ALLOWED: dict[str, frozenset[str]] = {
     **dict.fromkeys(VALUES, VALUES),
@@ -26,6 +26,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "attack": ENGINE | BESIDE,
     "train": ENGINE | BESIDE | {"attack"},
     "verify": ENGINE | BESIDE | {"attack"},
+    "exchange": ENGINE | BESIDE | {"attack", "verify"},
     "experiment": WORK | {"zoo"},
     "report": WORK | {"zoo", "experiment"},
     "cli": WORK | {"zoo", "experiment", "report"},

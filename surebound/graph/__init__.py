@@ -8,10 +8,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from surebound.graph.onnx_build import ImportedNetwork
 from surebound.graph.program import Graph, Node, Program, Ref
 from surebound.graph.trace import trace
 
-__all__ = ["Graph", "Node", "Program", "Ref", "program_of", "trace"]
+__all__ = ["Graph", "ImportedNetwork", "Node", "Program", "Ref", "program_of", "trace"]
 
 _Key = tuple[tuple[int, ...], torch.dtype]
 _graphs: WeakKeyDictionary[nn.Module, dict[_Key, Graph]] = WeakKeyDictionary()
@@ -25,6 +26,8 @@ def program_of(model: nn.Module | Program, x: Tensor) -> Program:
     """
     if isinstance(model, Program):
         return model
+    if isinstance(model, ImportedNetwork):
+        return model.program
     known: dict[Any, Graph] = _graphs.setdefault(model, {}) if isinstance(model, nn.Module) else {}
     for key in ((tuple(x.shape[1:]), x.dtype), (tuple(x.shape), x.dtype)):
         if key in known:

@@ -40,6 +40,16 @@ class Node:
 
 
 @dataclass(frozen=True)
+class First:
+    """Call an operator and keep its first result; the others are by-products."""
+
+    target: Callable[..., Any]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.target(*args, **kwargs)[0]
+
+
+@dataclass(frozen=True)
 class Graph:
     """The calls of a network without its parameters: what tracing finds and what is cached."""
 

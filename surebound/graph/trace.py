@@ -16,10 +16,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.export.graph_signature import InputKind
 
 from surebound.errors import DataDependentError, GraphError, InputError, TraceMismatchError
-from surebound.graph.program import Graph, Node, Program, Ref
+from surebound.graph.program import First, Graph, Node, Program, Ref
 from surebound.numerics import TRACE_TOLERANCE
 
 # Checks that export inserts about symbolic sizes; the shapes are checked by Program.check_input.
@@ -53,6 +52,9 @@ def trace(model: nn.Module, example: Tensor) -> Program:
 
 
 def _graph(model: nn.Module, example: Tensor) -> Graph:
+    # torch.export is slow to import, and imported networks do not need it.
+    from torch.export.graph_signature import InputKind
+
     exported, batch_is_free = _export(model, example)
     signature = exported.graph_signature
     if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
@@ -108,20 +110,10 @@ def _merge_first(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     for node in nodes:
         producer = by_name.get(node.args[0].name) if node.op == "getitem" else None
         if producer is not None and node.args[1] == 0 and producer.op in _FIRST_RESULT:
-            first = _First(producer.target)
+            first = First(producer.target)
             node = dataclasses.replace(producer, name=node.name, target=first, shape=node.shape)
         merged.append(node)
     return tuple(merged)
-
-
-@dataclasses.dataclass(frozen=True)
-class _First:
-    """Call an operator and keep its first result."""
-
-    target: Any
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.target(*args, **kwargs)[0]
 
 
 def _live(nodes: tuple[Node, ...], output: str) -> tuple[Node, ...]:
