@@ -16,7 +16,18 @@ from typer.core import TyperGroup
 
 from surebound.errors import SureboundError
 
-COMMANDS = ("quickstart", "train", "evaluate", "bounds", "attack", "verify", "results", "data", "ops")
+COMMANDS = (
+    "quickstart",
+    "train",
+    "evaluate",
+    "bounds",
+    "attack",
+    "verify",
+    "results",
+    "report",
+    "data",
+    "ops",
+)
 """The modules of surebound.cli that bring commands, in the order of the help page."""
 
 EXIT_ERROR = 2
@@ -35,6 +46,9 @@ EXAMPLES = """
   surebound bounds runs/digits --eps 1/10 --method alpha-crown
   surebound attack runs/digits --eps 1/10 --steps 200 --restarts 10
   surebound verify runs/digits --eps 1/10
+
+  [dim]# a page about all of it, for people[/dim]
+  surebound report runs/digits
 
   [dim]# a network of your own: a function that builds it, its weights, ten of your images[/dim]
   surebound bounds mypkg.nets:build --weights w.safetensors --data images.npz --first 10 --eps 8/255

@@ -12,6 +12,8 @@ from surebound.cli.output import Cell, print_table
 if TYPE_CHECKING:
     from surebound.experiment.run import Caller
 
+TITLE = "How much of a network's accuracy can be proved?"
+LEAD = "Two networks of the same shape on scikit-learn's 8x8 digits, the second one trained with interval bounds."
 CONCLUSION = """
 The truth about each network lies between its last two columns: no more of the images are robust than survive
 the attack, no fewer than are proved. Training with the bounds is what brings the two together."""
@@ -36,12 +38,12 @@ def quickstart(
     Example:  surebound quickstart --out runs/quickstart
     """
     from surebound.experiment import quickstart as demonstration
-    from surebound.experiment.quickstart_figure import draw
-    from surebound.experiment.quickstart_page import write_page
+    from surebound.report.build import Story, make_report
+    from surebound.report.quickstart import picture, ranges
 
     networks = demonstration.train(out, _caller, steps)
     typer.echo("attacking and bounding both on the 355 test images")
-    result = demonstration.compare(networks)
+    result = demonstration.compare(networks, out=out)
     eps = demonstration.SHOWN
     columns = ("network", "accuracy", f"survives PGD, eps {eps}", f"proved robust, eps {eps}")
     rows: list[list[Cell]] = []
@@ -50,10 +52,11 @@ def quickstart(
         rows.append([curve.name, *(f"{100 * value:.1f} %" for value in (curve.proved[0], attacked, proved))])
     typer.echo()
     print_table(columns, rows)
-    picture, page = out / "quickstart.png", out / "index.html"
-    draw(result, picture)
-    write_page(page, picture, columns, [[str(cell) for cell in row] for row in rows], CONCLUSION)
-    typer.echo(f"{CONCLUSION}\n\npicture: {picture}\npage:    {page}")
+    page = out / "index.html"
+    picture(result).write(out, ("png",))
+    story = Story(TITLE, (LEAD,), (ranges(result),), command=f"surebound quickstart --out {out}")
+    make_report(list(demonstration.run_paths(out).values()), story=story).write(page)
+    typer.echo(f"{CONCLUSION}\n\npicture: {out / 'quickstart.png'}\npage:    {page}")
 
 
 def _caller(name: str) -> Caller:

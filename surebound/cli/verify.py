@@ -86,6 +86,7 @@ def verify(
 
     from surebound.cli.verify_progress import Counter
     from surebound.experiment.target import load_target
+    from surebound.experiment.verifications import note_verification
     from surebound.verify import verify as decide
     from surebound.verify.cascade import cascade as find_cascade
     from surebound.verify.radii import parse_radii
@@ -98,12 +99,16 @@ def verify(
     found = load_target(target, weights=weights, data=data, data_dir=data_dir)
     split = found.test()
     images, labels = split.batch(torch.arange(len(split) if first is None else min(first, len(split))))
+    limit = float("inf") if timeout is None else timeout
     with Counter() as progress:
         results = decide(
             found.model, images, labels, radii, cascade,
-            timeout=float("inf") if timeout is None else timeout,
-            jobs=jobs or os.cpu_count() or 1, out=place, mix=mix, seed=seed, progress=progress,
+            timeout=limit, jobs=jobs or os.cpu_count() or 1, out=place, mix=mix, seed=seed, progress=progress,
         )  # fmt: skip
+    note_verification(
+        place, network=found.name, data=found.data, images=len(images), radii=radii,
+        cascade=find_cascade(cascade), timeout=limit, seed=seed,
+    )  # fmt: skip
     show(results, form)
 
 

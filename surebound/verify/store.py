@@ -144,6 +144,14 @@ class Store:
         with translated(self.path):
             return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
+    def codes(self) -> list[str]:
+        """The code versions that the results come from."""
+        with translated(self.path):
+            rows = self._connection.execute(
+                "SELECT DISTINCT code FROM result WHERE subject = ? ORDER BY code", (self._one_subject(),)
+            ).fetchall()
+        return [row[0] for row in rows]
+
     def radii(self) -> list[Fraction]:
         """The radii that have results, in ascending order."""
         with translated(self.path):

@@ -40,7 +40,8 @@ def test_it_ends_with_a_table_a_picture_and_a_page(finished: tuple[Path, Result]
     cells = Cells()
     cells.found = []
     cells.feed(page)
-    assert set(quickstart.PRESETS) <= set(cells.found)
+    assert set(quickstart.PRESETS.values()) <= set(cells.found)
+    assert "surebound quickstart" in page
 
 
 def test_it_makes_its_point_even_on_a_short_schedule(finished: tuple[Path, Result]) -> None:

@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surebound.experiment.quickstart import Curve, Example, Quickstart
+from surebound.report.figure import BROKEN, INK, PROVED, SERIES, Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+    from matplotlib.figure import SubFigure
 
-TRUE, RIVAL, INK = "#1b7f5c", "#c2513b", "#222222"
-COLOURS = ("#2f6db3", "#b3562f")
+
+ALT = "Ranges of the outputs over a ball; accuracy by radius, attacked and proved"
 
 
-def draw(result: Quickstart, path: Path) -> None:
-    """Write the picture; the format follows the file's suffix."""
-    # Figure, not pyplot: no window system is touched and no global state is left behind.
-    from matplotlib.figure import Figure
+def picture(result: Quickstart) -> Figure:
+    """An image, the outputs' ranges over its ball for every network, and the curves."""
 
-    figure = Figure(figsize=(10.5, 4.2), layout="constrained")
-    grid = figure.add_gridspec(len(result.examples), 3, width_ratios=(0.5, 1.3, 1.7))
-    _image(figure.add_subplot(grid[:, 0]), result.examples[0])
+    def draw(canvas: Canvas) -> None:
+        parts = canvas.add_gridspec(1, 2, width_ratios=(1.8, 1.7))
+        _left(canvas.add_subfigure(parts[0]), result)
+        _curves(canvas.add_subfigure(parts[1]).add_subplot(), result.curves)
+
+    return Figure("quickstart", ALT, draw, (10.5, 4.2))
+
+
+def ranges(result: Quickstart) -> Figure:
+    """The left half of the picture: a page that has the curves anyway needs no more."""
+    caption = (
+        "What each network can answer when every pixel of one test image may change: dots are the outputs at the "
+        "image, bars the ranges proved. The true class (green) must stay above the others."
+    )
+    return Figure("ranges", ALT.split(";")[0], lambda canvas: _left(canvas, result), (6.2, 3.8), caption)
+
+
+def _left(canvas: SubFigure | Canvas, result: Quickstart) -> None:
+    grid = canvas.add_gridspec(len(result.examples), 2, width_ratios=(0.5, 1.3))
+    _image(canvas.add_subplot(grid[:, 0]), result.examples[0])
     for row, (curve, example) in enumerate(zip(result.curves, result.examples, strict=True)):
-        _ranges(figure.add_subplot(grid[row, 1]), curve.name, example, last=row == len(result.examples) - 1)
-    _curves(figure.add_subplot(grid[:, 2]), result.curves)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+        last = row == len(result.examples) - 1
+        _ranges(canvas.add_subplot(grid[row, 1]), curve.name, example, last=last)
 
 
 def _image(axes: Axes, example: Example) -> None:
@@ -38,7 +53,7 @@ def _image(axes: Axes, example: Example) -> None:
 def _ranges(axes: Axes, name: str, example: Example, *, last: bool) -> None:
     """The range of every output over the ball: proved when the true class's lies above all the others'."""
     classes = range(len(example.value))
-    colours = [TRUE if k == example.label else RIVAL for k in classes]
+    colours = [PROVED if k == example.label else BROKEN for k in classes]
     axes.bar(
         classes,
         (example.upper - example.lower).tolist(),
@@ -48,7 +63,7 @@ def _ranges(axes: Axes, name: str, example: Example, *, last: bool) -> None:
         width=0.7,
     )
     axes.scatter(classes, example.value.tolist(), s=9, color=INK, zorder=3)
-    axes.axhline(float(example.lower[example.label]), color=TRUE, linewidth=0.8, linestyle=":")
+    axes.axhline(float(example.lower[example.label]), color=PROVED, linewidth=0.8, linestyle=":")
     axes.set_title(name, fontsize=9)
     axes.set_xticks(list(classes))
     axes.tick_params(labelsize=8)
@@ -59,7 +74,7 @@ def _ranges(axes: Axes, name: str, example: Example, *, last: bool) -> None:
 
 def _curves(axes: Axes, curves: tuple[Curve, ...]) -> None:
     """Between a network's two lines lies the truth."""
-    for curve, colour in zip(curves, COLOURS, strict=True):
+    for curve, colour in zip(curves, SERIES[: len(curves)], strict=True):
         eps = [float(e) for e in curve.eps]
         proved, attacked = [100 * v for v in curve.proved], [100 * v for v in curve.attacked]
         axes.plot(
@@ -78,4 +93,4 @@ def _curves(axes: Axes, curves: tuple[Curve, ...]) -> None:
     axes.margins(x=0)
     axes.tick_params(labelsize=8)
     axes.legend(fontsize=7.5, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
-    axes.grid(alpha=0.25)
+    axes.grid()

@@ -1,0 +1,66 @@
+"""verification.jsonl beside a results store: what was asked of `verify`, by which command, with which code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from surebound.errors import StoreError
+from surebound.experiment.environment import describe_environment
+from surebound.verify.cascade import Cascade
+
+NAME = "verification.jsonl"
+
+
+def note_verification(
+    directory: Path,
+    *,
+    network: str,
+    data: str | None,
+    images: int,
+    radii: Sequence[Fraction],
+    cascade: Cascade,
+    timeout: float,
+    seed: int,
+) -> None:
+    """Append a request to the store's directory, once; a report tells from it what the results are about."""
+    record: dict[str, Any] = {
+        "network": network,
+        "data": data,
+        "images": images,
+        "eps": [str(radius) for radius in radii],
+        "cascade": cascade.name,
+        "stages": [repr(stage) for stage in cascade.stages],
+        "timeout": None if timeout == float("inf") else timeout,
+        "seed": seed,
+    }
+    if any(
+        record == {k: v for k, v in old.items() if k != "environment"}
+        for old in read_verifications(directory)
+    ):
+        return  # asked again: the first time is the one whose results are kept
+    record["environment"] = describe_environment()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with open(directory / NAME, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+    except OSError as error:
+        raise StoreError(f"could not write {directory / NAME}: {error}") from error
+
+
+def read_verifications(directory: Path) -> list[dict[str, Any]]:
+    """The requests noted there, in order; a line cut short by a crash is left out."""
+    try:
+        lines = (directory / NAME).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found

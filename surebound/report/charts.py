@@ -1,0 +1,141 @@
+"""The charts of a report: accuracy by radius, errors by training step, seconds by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from surebound.report.figure import BROKEN, INK, MUTED, PROVED, SERIES, Figure
+from surebound.report.source import Run
+from surebound.report.verdicts import radius_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+
+def accuracy_by_radius(runs: Sequence[Run]) -> Figure | None:
+    """Solid: proved. Dashed: no counterexample found. Between a network's two lines lies the truth."""
+    shown = [run for run in runs if len(run.summaries) > 1]
+    if not shown:
+        return None
+
+    def draw(canvas: Canvas) -> None:
+        axes = canvas.add_subplot()
+        for run, colour in zip(shown, _colours(len(shown)), strict=True):
+            eps = [float(s.eps) for s in run.summaries]
+            proved = [100 * (1 - s.verified_error) for s in run.summaries]
+            alive = [100 * (1 - s.falsified_error) for s in run.summaries]
+            axes.fill_between(eps, proved, alive, color=colour, alpha=0.13, linewidth=0)
+            axes.plot(eps, alive, color=colour, linestyle=(0, (4, 2)), linewidth=1.2)
+            axes.plot(eps, proved, color=colour, label=run.name, marker="o", markersize=3)
+        axes.set_xlabel("ε, the largest change of a pixel (pixels are in [0, 1])")
+        axes.set_ylabel("images, %")
+        axes.set_ylim(0, 101)
+        axes.margins(x=0.01)
+        axes.grid()
+        if len(shown) > 1:
+            axes.legend(loc="best")
+
+    return Figure(
+        "accuracy",
+        "Accuracy by radius: solid lines are proved, dashed lines have no counterexample yet",
+        draw,
+        caption="Solid: proved robust. Dashed: no counterexample found. The truth lies in the shaded band.",
+    )
+
+
+def training_curves(run: Run) -> Figure | None:
+    """Held-out errors by step, with the radius of the curriculum behind them."""
+    evaluations, training = run.of("evaluation"), run.of("training")
+    if len(evaluations) < 2 and len(training) < 2:
+        return None
+
+    def draw(canvas: Canvas) -> None:
+        axes = canvas.add_subplot()
+        _schedule(axes, training)
+        if len(evaluations) >= 2:
+            _held_out(axes, evaluations)
+        else:
+            _losses(axes, training)
+        axes.set_xlabel("training step")
+        axes.margins(x=0.01)
+        axes.grid()
+        axes.legend(loc="best")
+
+    what = "held-out errors" if len(evaluations) >= 2 else "loss"
+    return Figure(
+        f"training-{slug(run.name)}",
+        f"{run.name}: {what} by training step",
+        draw,
+        (6.2, 2.6),
+        "Errors on held-out images during training (plain floating-point bounds, a short attack). "
+        "Grey: the radius of the curriculum."
+        if len(evaluations) >= 2
+        else "Loss during training. Grey: the radius of the curriculum.",
+    )
+
+
+def _schedule(axes: Axes, training: Sequence[dict[str, Any]]) -> None:
+    eps = [(m["step"], m["epsilon"]) for m in training if "epsilon" in m]
+    if not eps or max(e for _, e in eps) == 0:
+        return
+    other = axes.twinx()
+    steps, radii = zip(*eps, strict=True)
+    other.fill_between(steps, radii, color=MUTED, alpha=0.14, linewidth=0)
+    other.set_ylim(0, 1.6 * max(radii))
+    other.set_yticks([max(radii)], [f"ε {max(radii):.3g}"])
+    other.tick_params(length=0, labelcolor=MUTED)
+    other.set_zorder(axes.get_zorder() - 1)
+    axes.patch.set_visible(False)
+
+
+def _held_out(axes: Axes, evaluations: Sequence[dict[str, Any]]) -> None:
+    steps = [m["step"] for m in evaluations]
+    axes.plot(steps, [100 * m["clean_error"] for m in evaluations], color=INK, label="clean")
+    for key, name, colour in (("pgd_error", "attacked", BROKEN), ("verified_error", "not proved", PROVED)):
+        radii = sorted({r for m in evaluations for r in m.get(key, {})}, key=Fraction)
+        for radius in radii[-1:]:
+            values = [100 * m[key].get(radius, float("nan")) for m in evaluations]
+            axes.plot(steps, values, color=colour, label=f"{name}, ε {radius_text(Fraction(radius))}")
+    axes.set_ylabel("held-out images, %")
+    axes.set_ylim(bottom=0)
+
+
+def _losses(axes: Axes, training: Sequence[dict[str, Any]]) -> None:
+    points = [(m["step"], m["loss"]) for m in training if "loss" in m]
+    axes.plot([p[0] for p in points], [p[1] for p in points], color=INK, label="loss")
+    axes.set_ylabel("loss")
+
+
+def stage_times(run: Run) -> Figure | None:
+    """Where the seconds of a verification went."""
+    spent: dict[str, float] = {}
+    for summary in run.summaries:
+        for stage, seconds in summary.stage_seconds:
+            spent[stage] = spent.get(stage, 0.0) + seconds
+    if not spent:
+        return None
+
+    def draw(canvas: Canvas) -> None:
+        axes = canvas.add_subplot()
+        names = list(spent)[::-1]
+        bars = axes.barh(names, [spent[n] for n in names], color=SERIES[0], height=0.62)
+        axes.bar_label(bars, [f"{spent[n]:.3g} s" for n in names], padding=4, fontsize=8.5, color=INK)
+        axes.set_xlabel("seconds, summed over images")
+        axes.margins(x=0.12)
+        axes.tick_params(axis="y", length=0)
+
+    height = 0.7 + 0.26 * len(spent)
+    name = f"stages-{slug(run.name)}"
+    return Figure(name, f"{run.name}: seconds spent by each stage", draw, (6.2, height))
+
+
+def _colours(count: int) -> list[str]:
+    return [SERIES[i % len(SERIES)] for i in range(count)]
+
+
+def slug(name: str) -> str:
+    """A name as part of a file's name or an id."""
+    return "".join(c if c.isalnum() or c in ".-" else "-" for c in name).strip("-").lower()

@@ -1,0 +1,178 @@
+"""The images worth looking at: counterexamples with their perturbations, and the hardest of the rest."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from surebound.errors import SureboundError
+from surebound.experiment.arrays import read_arrays
+from surebound.report.source import Run
+from surebound.report.verdicts import radius_text
+from surebound.train.examples import Examples
+from surebound.verdict import Status
+from surebound.verify import Record
+from surebound.verify.identity import example_hash
+
+MOST = 12  # of each kind
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """One image of the gallery: the panels that are known of it, and what to say."""
+
+    original: Tensor | None  # (C, H, W) in [0, 1]
+    witness: Tensor | None  # (C, H, W): the counterexample
+    title: str
+    detail: str
+    eps: float
+
+    @property
+    def perturbation(self) -> Tensor | None:
+        """(C, H, W): counterexample minus image."""
+        if self.original is None or self.witness is None:
+            return None
+        return self.witness - self.original
+
+
+@dataclass(frozen=True, eq=False)
+class Gallery:
+    """The pictures of one run; `note` says what is missing, if anything is."""
+
+    falsified: tuple[Picture, ...]
+    hardest: tuple[Picture, ...]
+    note: str = ""
+
+
+def gallery(run: Run, data_dir: Path | None = None, most: int = MOST) -> Gallery:
+    """Broken images (smallest radius first) and the hardest others: undecided, then slow, then close calls."""
+    broken = [r for r in run.records if r.verdict.status is Status.FALSIFIED and r.verdict.stage != "clean"]
+    broken = _spread(sorted(broken, key=lambda r: (r.eps, -r.verdict.seconds, r.index)), most)
+    rest = [r for r in run.records if r.verdict.status is not Status.FALSIFIED]
+    hardest = _first_of_each(sorted(rest, key=_hardness), most)
+    images, note = _examples(run, data_dir) if broken or hardest else (None, "")
+    pictures = {id(r): _picture(r, images, _classes(run, data_dir)) for r in (*broken, *hardest)}
+    if images is not None and any(p.original is None for p in pictures.values()):
+        note = "Some images are left out: the data found are not those that were verified."
+    return Gallery(
+        tuple(pictures[id(r)] for r in broken),
+        tuple(p for r in hardest if (p := pictures[id(r)]).original is not None),
+        note,
+    )
+
+
+def _hardness(record: Record) -> tuple[bool, float, float]:
+    """Undecided first; among the proved those that took longest, then those with the least margin."""
+    slow = record.verdict.seconds if record.verdict.seconds >= 1 else 0.0
+    return record.verdict.status is Status.ROBUST, -slow, -record.verdict.bound
+
+
+def _first_of_each(records: list[Record], most: int) -> list[Record]:
+    """Each image once."""
+    return list({record.index: record for record in reversed(records)}.values())[::-1][:most]
+
+
+def _spread(records: list[Record], most: int) -> list[Record]:
+    """Each image once, and different labels before the same again."""
+    once = list({record.index: record for record in reversed(records)}.values())[::-1]
+    seen: dict[int, int] = {}
+    order = []
+    for record in once:
+        seen[record.label] = seen.get(record.label, 0) + 1
+        order.append((seen[record.label], record))
+    return [record for _, record in sorted(order, key=lambda pair: pair[0])][:most]
+
+
+def _examples(run: Run, data_dir: Path | None) -> tuple[Examples | None, str]:
+    name = run.data
+    if name is None:
+        return None, "The original images are not known, so only counterexamples are shown."
+    try:
+        if Path(name).suffix in (".npz", ".safetensors"):
+            return read_arrays(Path(name)), ""
+        from surebound import data
+
+        return data.load(name, data_dir).test, ""
+    except SureboundError as error:
+        first = str(error).splitlines()[0]
+        return None, f"The original images could not be read, so only counterexamples are shown ({first})."
+
+
+def _classes(run: Run, data_dir: Path | None) -> tuple[str, ...]:
+    """Names of the classes, where a dataset has better ones than numbers."""
+    from surebound.data.source import SOURCES
+
+    source = SOURCES.get(run.data or "")
+    return tuple(source.classes) if source is not None else ()
+
+
+def _picture(record: Record, images: Examples | None, classes: tuple[str, ...]) -> Picture:
+    original = None
+    if images is not None and record.index < len(images):
+        x, y = images.batch(torch.tensor([record.index]))
+        if not record.example or example_hash(x[0], int(y[0])) == record.example:
+            original = x[0]
+    verdict = record.verdict
+
+    def name(k: int) -> str:
+        return classes[k] if k < len(classes) else str(k)
+
+    title = name(record.label)
+    if verdict.status is Status.FALSIFIED:
+        detail = f"image {record.index}, ε {radius_text(record.eps)}, broken by {verdict.stage}"
+    else:
+        bound = f", bound {verdict.bound:.3g}" if abs(verdict.bound) < 1e30 else ""
+        how = f"proved by {verdict.stage}"
+        if verdict.status is not Status.ROBUST:
+            how = f"{verdict.status.value} after {verdict.stage or 'no stage'}"
+        place = f"image {record.index}, ε {radius_text(record.eps)}"
+        detail = f"{place}: {how}{bound}, {verdict.seconds:.2g} s"
+    return Picture(original, verdict.witness, title, detail, float(record.eps))
+
+
+def png(pixels: NDArray[np.uint8]) -> str:
+    """An image (H, W, 3) as a data URI."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def image_pixels(image: Tensor) -> NDArray[np.uint8]:
+    """(C, H, W) in [0, 1] as bytes (H, W, 3); one channel is shown grey, more than three by their mean."""
+    x = image.detach().float().clamp(0, 1)
+    if x.dim() != 3:
+        x = x.reshape(1, 1, -1)
+    if x.shape[0] != 3:
+        x = x.mean(0, keepdim=True).expand(3, -1, -1)
+    pixels: NDArray[np.uint8] = (x * 255).round().to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
+    return pixels
+
+
+def difference_pixels(change: Tensor, eps: float) -> NDArray[np.uint8]:
+    """A perturbation (C, H, W) scaled to ±eps: blue is darker, red is brighter, white is no change."""
+    x = change.detach().float()
+    if x.dim() != 3:
+        x = x.reshape(1, 1, -1)
+    s = (x.mean(0) / max(eps, 1e-12)).clamp(-1, 1)  # (H, W)
+    up, down = s.clamp(min=0), (-s).clamp(min=0)
+    white = torch.ones_like(s)
+    # towards (178, 58, 38) for up and (38, 92, 158) for down
+    rgb = torch.stack(
+        [
+            white - up * (1 - 178 / 255) - down * (1 - 38 / 255),
+            white - up * (1 - 58 / 255) - down * (1 - 92 / 255),
+            white - up * (1 - 38 / 255) - down * (1 - 158 / 255),
+        ],
+        dim=-1,
+    )
+    pixels: NDArray[np.uint8] = (rgb * 255).round().to(torch.uint8).numpy()
+    return pixels

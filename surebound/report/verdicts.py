@@ -1,0 +1,116 @@
+"""Counts of verdicts in the words and the order of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from surebound.report.source import Run
+from surebound.report.table import Cell, Table, percent
+from surebound.verify import Record, Summary
+
+
+@dataclass(frozen=True)
+class Share:
+    """One part of the bar: how many images ended so."""
+
+    key: str  # a colour of the page
+    label: str
+    count: int
+
+
+def shares(records: Iterable[Record]) -> list[Share]:
+    """proved, undecided, broken, wrong from the start: together all images."""
+    rows = list(records)
+    robust = sum(r.verdict.status.value == "robust" for r in rows)
+    falsified = [r for r in rows if r.verdict.status.value == "falsified"]
+    wrong = sum(r.verdict.stage == "clean" for r in falsified)
+    broken = len(falsified) - wrong
+    parts = (
+        ("proved", "proved robust", robust),
+        ("open", "undecided", len(rows) - robust - len(falsified)),
+        ("broken", "counterexample found", broken),
+        ("wrong", "wrong without any change", wrong),
+    )
+    return [Share(*part) for part in parts]
+
+
+def proved_share(summary: Summary) -> float:
+    """Share of the images that are proved robust."""
+    return 1 - summary.verified_error
+
+
+def overview(runs: Sequence[Run]) -> Table:
+    """Every run at every radius: accuracy, what survives the attacks, what is proved."""
+    rows: list[tuple[Cell, ...]] = []
+    for run in runs:
+        for s in run.summaries:
+            counts = dict(s.statuses)
+            open_ = s.total - counts.get("robust", 0) - counts.get("falsified", 0)
+            rows.append(
+                (run.name, radius_text(s.eps), s.total, percent(1 - s.clean_error), percent(1 - s.pgd_error),
+                 percent(1 - s.falsified_error), percent(proved_share(s)),
+                 percent(1 - s.float_sound_error), open_)
+            )  # fmt: skip
+        if not run.summaries and run.results:
+            rows += _evaluated(run)
+    names = (
+        "network", "ε", "images", "accuracy", "survives PGD", "no counterexample", "proved", "proved, float32",
+        "undecided",
+    )  # fmt: skip
+    # Columns that say the same as their neighbour are left out: attacks found every counterexample, or every
+    # proof holds in float32.
+    redundant = {
+        small for small, big in ((5, 4), (7, 6)) if all(row[small] in (row[big], "–") for row in rows)
+    }
+    kept = [i for i in range(len(names)) if i not in redundant]
+    upper = names[4 if 5 in redundant else 5]
+    return Table(
+        "overview",
+        tuple(names[i] for i in kept),
+        tuple(tuple(row[i] for i in kept) for row in rows),
+        notes=(f"The true robust accuracy lies between “proved” and “{upper}”.",) if rows else (),
+    )
+
+
+def _evaluated(run: Run) -> list[tuple[Cell, ...]]:
+    """Lines of a run that was only measured by interval bounds at the end of its training."""
+    images, clean = run.results.get("images"), run.results.get("clean_error")
+    attacked = run.evaluated("pgd_error") if run.results.get("pgd_images") == images else {}
+    lines: list[tuple[Cell, ...]] = []
+    for radius, error in run.evaluated("verified_error").items():
+        survived = None if radius not in attacked else 1 - attacked[radius]
+        proved = percent(1 - error)
+        lines.append(
+            (run.name, radius_text(radius), images, percent(None if clean is None else 1 - clean),
+             percent(survived), "–", proved, proved, None)
+        )  # fmt: skip
+    return lines
+
+
+def stage_table(run: Run) -> Table:
+    """What each stage settled and how long it took, per radius."""
+    rows: list[tuple[Cell, ...]] = []
+    for summary in run.summaries:
+        seconds = dict(summary.stage_seconds)
+        names = list(dict.fromkeys([*seconds, *(stage for stage, _, _ in summary.stages)]))
+        for stage in names:
+            settled = {status: n for s, status, n in summary.stages if s == stage}
+            rows.append(
+                (radius_text(summary.eps), stage or "(none)", settled.get("robust", 0),
+                 settled.get("falsified", 0), sum(settled.values()) - settled.get("robust", 0)
+                 - settled.get("falsified", 0), round(seconds.get(stage, 0.0), 2))
+            )  # fmt: skip
+    columns = ("ε", "stage", "proved", "falsified", "left open", "seconds")
+    return Table("stages", columns, tuple(rows))
+
+
+def radius_text(radius: Fraction) -> str:
+    """A radius as people write it: short decimals as decimals, the rest as fractions.
+
+    >>> radius_text(Fraction(2, 5)), radius_text(Fraction(8, 255)), radius_text(Fraction(0))
+    ('0.4', '8/255', '0')
+    """
+    decimal = f"{float(radius):.4g}"
+    return decimal if Fraction(decimal) == radius else str(radius)
