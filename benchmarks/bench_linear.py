@@ -47,7 +47,10 @@ def benchmarks() -> Iterator[Benchmark]:
     )
     yield Race(
         "crown margins, small, 2 images",
-        {"none": _bound(net, 2, "crown", "none", "1/50"), "deployed": _bound(net, 2, "crown", "deployed", "1/50")},
+        {
+            "none": _bound(net, 2, "crown", "none", "1/50"),
+            "deployed": _bound(net, 2, "crown", "deployed", "1/50"),
+        },
         limits={"deployed": 1.15},
     )
     yield Race(

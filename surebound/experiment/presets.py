@@ -1,7 +1,8 @@
 """Every training run of the paper by name, and recipes beside them.
 
 Names: DATASET-NET-METHOD[-RADIUS][-laptop], for example `mnist-small-ibp-0.4` or `cifar10-large-adversarial-8-255`.
-Without a radius the paper's largest is meant. `bn-ibp` is the recommended recipe (Shi et al. 2021).
+Without a radius the paper's largest is meant. `bn-ibp` is the recommended recipe (Shi et al. 2021), `crown-ibp` and
+`wong` are the rivals with their authors' schedules.
 The numbers are those of the paper's appendix A, "Training parameters".
 """
 
@@ -15,8 +16,9 @@ from functools import lru_cache
 from surebound.errors import ConfigError
 from surebound.experiment.codec import nearest
 from surebound.experiment.config import Config, DataConfig, ModelConfig, RunConfig
+from surebound.experiment.schedules_of_others import crown_ibp, short_warmup
 from surebound.train.evaluate import Evaluation
-from surebound.train.methods import IBP, Adversarial, Method, Nominal
+from surebound.train.methods import CROWNIBP, IBP, Adversarial, Method, Nominal
 from surebound.train.plan import Plan
 from surebound.train.regularise import BoundRegulariser
 
@@ -33,6 +35,10 @@ class Recipe:
     margin: Fraction = Fraction(1)  # eps_train of IBP as a multiple of the radius wanted
     laptop_batch: int = 100
     input_scale: float = 1.0  # mean of 1/std of the normalising layer
+
+    def rivals(self, net: str) -> tuple[str, ...]:
+        """Which of the other verified methods have presets for a network."""
+        return () if self.data == "imagenet64" else ("crown-ibp",)
 
 
 TENTH_MORE = Fraction(11, 10)
@@ -131,7 +137,7 @@ def _paper() -> Iterator[Config]:
     for prefix, recipe in PAPER.items():
         for net in recipe.nets:
             runs = [(f"{prefix}-{net}-nominal", "nominal", "0")]
-            for kind in ("adversarial", "ibp", "bn-ibp"):
+            for kind in ("adversarial", "ibp", "bn-ibp", *recipe.rivals(net)):
                 base = f"{prefix}-{net}-{kind}"
                 runs.append((base, kind, recipe.radii[-1]))
                 runs += [(f"{base}-{radius}", kind, radius) for radius in recipe.radii]
@@ -143,9 +149,7 @@ def _paper() -> Iterator[Config]:
 
 def _build(name: str, recipe: Recipe, net: str, kind: str, eps: Fraction) -> Config:
     recommended = kind == "bn-ibp"
-    regulariser = BoundRegulariser(input_scale=recipe.input_scale) if recommended else None
-    method = {"nominal": Nominal(), "adversarial": Adversarial()}.get(kind) or IBP(regulariser=regulariser)
-    plan = short_warmup(recipe) if recommended else recipe.plan
+    method, plan = _method_and_plan(recipe, kind, eps)
     return Config(
         name=name,
         data=DataConfig(recipe.data),
@@ -154,6 +158,17 @@ def _build(name: str, recipe: Recipe, net: str, kind: str, eps: Fraction) -> Con
         plan=_constant_radius(plan, method, eps * (recipe.margin if method.bound_based else 1)),
         evaluation=_evaluation(recipe, plan),
     )
+
+
+def _method_and_plan(recipe: Recipe, kind: str, eps: Fraction) -> tuple[Method, Plan]:
+    images, color = recipe.train_images, recipe.margin > 1
+    if kind == "bn-ibp":
+        return IBP(regulariser=BoundRegulariser(input_scale=recipe.input_scale)), short_warmup(images)
+    if kind == "crown-ibp":  # the linear bound to the end at small radii (Zhang et al. 2020, section 4.1)
+        final = 1.0 if color and eps < Fraction(8, 255) else 0.0
+        return CROWNIBP(beta_final=final), crown_ibp(images, color=color)
+    methods: dict[str, Method] = {"nominal": Nominal(), "adversarial": Adversarial(), "ibp": IBP()}
+    return methods[kind], recipe.plan
 
 
 def _evaluation(recipe: Recipe, plan: Plan) -> Evaluation:
@@ -173,28 +188,6 @@ def _constant_radius(plan: Plan, method: Method, eps: Fraction) -> Plan:
     if method.bound_based:
         return replace(plan, eps_train=eps)
     return replace(plan, eps_train=eps, warmup=0, ramp=0, kappa_start=1.0, kappa_final=1.0)
-
-
-def short_warmup(recipe: Recipe) -> Plan:
-    """The recommended schedule: 70 epochs of batch 256, one of warm-up, twenty of ramp, decays after 50 and 60."""
-    batch = 256
-
-    def epochs(count: int) -> int:
-        return count * recipe.train_images // batch
-
-    return Plan(
-        steps=epochs(70),
-        batch_size=batch,
-        warmup=epochs(1),
-        ramp=epochs(20),
-        shape="smooth",
-        kappa_start=0.0,
-        kappa_final=0.0,
-        learning_rate=5e-4,
-        decay_steps=(epochs(50), epochs(60)),
-        decay_factor=0.2,
-        clip_norm=10.0,
-    )
 
 
 def laptop(config: Config, recipe: Recipe, net: str) -> Config:

@@ -33,6 +33,7 @@ from surebound.numerics import (
 )
 from surebound.propagate.constants import Constants
 from surebound.propagate.steps import AffineStep, step_of
+from surebound.rules.relax_gradient import largest
 from surebound.rules.relax_lines import Index, Lines, Relaxation, Slopes
 
 
@@ -261,10 +262,13 @@ def _signed(x: Interval, split: Tensor) -> Interval:
 
 def maximum(a: Tensor, box: Interval, offset: Tensor, mode: Soundness) -> Tensor:
     """max of a.x + offset over a box, a (S, B, *x), in float64 with its rounding paid: (S, B)."""
+    magnitude = box.magnitude
+    finite = bool(magnitude.isfinite().all())
+    if mode is Soundness.NONE and finite:
+        return offset + largest(a, box.center, box.radius)
     positive = a.clamp(min=0)
     sides = ((positive, box.upper), (a - positive, box.lower))
-    magnitude = box.magnitude
-    if bool(magnitude.isfinite().all()):
+    if finite:
         best = sum((_wide_dot(part, end) for part, end in sides), offset)
     else:  # a coefficient of 0 contributes nothing even where the bound is infinite
         products = [torch.where(part == 0, 0.0, part.double() * end.double()) for part, end in sides]

@@ -40,10 +40,16 @@ def _reads_a_shape(node: Node, env: Mapping[str, Any]) -> bool:
 
 
 class Constants:
-    """``environment`` for any batch size, each computed once, and what else is fixed about a program's calls."""
+    """``environment`` for any batch size, each computed once, and what else is fixed about a program's calls.
 
-    def __init__(self, program: Program) -> None:
+    norms: mean and variance that normalisations use instead of their running ones, by name of the call.
+    """
+
+    def __init__(
+        self, program: Program, norms: Mapping[str, tuple[torch.Tensor, torch.Tensor]] | None = None
+    ) -> None:
         self.program = program
+        self.norms = norms or {}
         self._known: dict[int, dict[str, Any]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
         self._uses: dict[str, int] = {}
@@ -53,6 +59,15 @@ class Constants:
         if batch not in self._known:
             self._known[batch] = environment(self.program, batch)
         return self._known[batch]
+
+    def arguments(self, node: Node, position: int, batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call but for the varying one at ``position``."""
+        env = self.of(batch)
+        args = tuple(None if i == position else resolve(v, env) for i, v in enumerate(node.args))
+        rule = find(node.op)
+        if node.name in self.norms and rule is not None and rule.batch_norm is not None:
+            args = rule.batch_norm.replace(args, *self.norms[node.name])
+        return args[:position] + args[position + 1 :], resolve_kwargs(node.kwargs, env)
 
     def sources(self, node: Node) -> tuple[str, ...]:
         """The operands that coefficients of a call go back to, in the order of the arguments, with repetitions."""

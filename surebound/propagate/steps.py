@@ -69,6 +69,32 @@ class AffineStep:
         return dataclasses.replace(self, error=self.error[index], absolute=self.absolute[index])
 
     @classmethod
+    def plain(
+        cls,
+        node: Node,
+        affine: Affine,
+        in_shape: torch.Size,
+        like: Tensor,
+        constants: Constants,
+        operator: Callable[..., Tensor] | None = None,
+    ) -> AffineStep:
+        """Without rounding: the operand's shape (B, *in) is enough. A bias of 0 keeps its gradient."""
+
+        def arguments(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            return constants.arguments(node, affine.position, batch)
+
+        step = cls(affine, operator or node.target, arguments, in_shape, None)
+        rest, kwargs = arguments(1)
+        if affine.constant is not None and operator is None:
+            return dataclasses.replace(step, constant=affine.constant(in_shape, *rest, **kwargs))
+        constant = step.apply(like.new_zeros((1, *in_shape[1:])), rest, kwargs)
+        if constant.requires_grad:  # equal numbers may have different gradients
+            return dataclasses.replace(step, constant=constant)
+        return (
+            dataclasses.replace(step, constant=_compressed(constant)) if bool((constant != 0).any()) else step
+        )
+
+    @classmethod
     def of(
         cls,
         node: Node,
@@ -79,18 +105,14 @@ class AffineStep:
         operator: Callable[..., Tensor] | None = None,
     ) -> AffineStep:
         """The step of a call whose operand has the bounds x (B, *in); ``operator`` if it is not the node's own."""
-
-        def arguments(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            env = constants.of(batch)
-            rest = tuple(resolve(v, env) for i, v in enumerate(node.args) if i != affine.position)
-            return rest, resolve_kwargs(node.kwargs, env)
-
-        step = cls(affine, operator or node.target, arguments, x.shape, None)
-        zeros = torch.zeros((1, *x.shape[1:]), dtype=x.dtype, device=x.device)
-        constant = step.apply(zeros, *arguments(1))
-        if bool((constant != 0).any()):
-            step = dataclasses.replace(step, constant=_compressed(constant))
-        rest, kwargs = arguments(x.shape[0])
+        step = cls.plain(
+            node, affine, x.shape, torch.empty((), dtype=x.dtype, device=x.device), constants, operator
+        )
+        if step.constant is not None and not (
+            step.constant.requires_grad or bool((step.constant != 0).any())
+        ):
+            step = dataclasses.replace(step, constant=None)
+        rest, kwargs = step.arguments(x.shape[0])
         terms = affine.count(x.shape, *rest, **kwargs)
         back = affine.adjoint_count(x.shape, *rest, **kwargs)
         if mode is Soundness.NONE or not (terms or back):

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from surebound.errors import BoundError
 from surebound.interval import Interval
+from surebound.rules.adjoint_gradient import convolution_adjoint
 from surebound.rules.affine import weighted
 from surebound.rules.registry import Affine, Context, Rule, register
 from surebound.rules.vjp import vjp_adjoint
@@ -102,12 +103,23 @@ def _conv_adjoint(
     if isinstance(padding, str):
         return vjp_adjoint(_CONVOLUTIONS[rank], a, in_shape, weight, None, stride, padding, dilation, groups)
     each = [v * rank if len(v) == 1 else v for v in (_tuple(stride), _tuple(padding), _tuple(dilation))]
+    if torch.is_grad_enabled() and (a.requires_grad or weight.requires_grad):
+        flat = a.flatten(0, 1)
+        back = convolution_adjoint(flat, weight, tuple(in_shape[-rank:]), each[0], each[1], each[2], groups)
+        return back.reshape(*a.shape[:2], *back.shape[1:])
     sizes = zip(in_shape[-rank:], a.shape[-rank:], weight.shape[2:], *each, strict=True)
     # What the forward convolution's stride left over at the far end gets coefficient zero.
     left_over = tuple(n - ((o - 1) * s - 2 * p + d * (k - 1) + 1) for n, o, k, s, p, d in sizes)
     flat = a.reshape(-1, *a.shape[2:])
     back = _TRANSPOSED[rank](flat, weight, None, each[0], each[1], left_over, groups, each[2])
     return back.reshape(*a.shape[:2], *back.shape[1:])
+
+
+def _conv_constant(
+    in_shape: torch.Size, weight: Tensor, bias: Tensor | None = None, *_: Any
+) -> Tensor | None:
+    """The bias as (1, out, 1, ...)."""
+    return None if bias is None else bias.reshape(1, -1, *([1] * (weight.dim() - 2)))
 
 
 def _tuple(value: Any) -> tuple[int, ...]:
@@ -126,6 +138,7 @@ for _rank, _conv in _CONVOLUTIONS.items():
                     magnitude=partial(_conv_magnitude, _conv),
                     terms=_terms,
                     adjoint_terms=_adjoint_terms,
+                    constant=_conv_constant,
                 ),
             )
         )

@@ -38,6 +38,11 @@ def linear_adjoint(a: Tensor, in_shape: torch.Size, weight: Tensor, bias: Tensor
     return a @ weight
 
 
+def linear_constant(in_shape: torch.Size, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
+    """The bias as (1, ..., out)."""
+    return None if bias is None else bias.reshape(*([1] * (len(in_shape) - 1)), -1)
+
+
 register(
     Rule(
         op="aten.linear.default",
@@ -48,6 +53,7 @@ register(
             magnitude=lambda m, weight, bias=None: F.linear(m, weight.abs(), _absolute(bias)),
             terms=lambda weight, bias=None: int(weight.shape[1]),
             adjoint_terms=lambda weight, bias=None: int(weight.shape[0]),
+            constant=linear_constant,
         ),
     )
 )

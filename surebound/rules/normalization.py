@@ -77,6 +77,19 @@ def _magnitude(
     return m * scale.abs() + size
 
 
+def _constant(
+    in_shape: torch.Size,
+    weight: Any,
+    bias: Any,
+    mean: Tensor,
+    var: Tensor,
+    momentum: float,
+    eps: float,
+    *_: Any,
+) -> Tensor:
+    return scale_and_shift(len(in_shape), weight, bias, mean, var, eps)[1]
+
+
 def _statistics(clean: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and biased variance of a clean batch (B, C, ...), per channel."""
     var, mean = torch.var_mean(clean, dim=[i for i in range(clean.dim()) if i != 1], correction=0)
@@ -96,7 +109,11 @@ register(
         family="normalization",
         interval=batch_norm_interval,
         affine=Affine(
-            _adjoint, _magnitude, terms=lambda *_: 4 * _ROUNDINGS, adjoint_terms=lambda *_: _ROUNDINGS
+            _adjoint,
+            _magnitude,
+            terms=lambda *_: 4 * _ROUNDINGS,
+            adjoint_terms=lambda *_: _ROUNDINGS,
+            constant=_constant,
         ),
         batch_norm=BatchNorm(
             statistics=_statistics,

@@ -51,6 +51,9 @@ class Affine:
     # For operators where the counts follow from the operand's shape: (in_shape, *args, **kwargs) -> int.
     terms_in: Callable[..., int] | None = None
     adjoint_terms_in: Callable[..., int] | None = None
+    # b where the arguments name it: (in_shape, *args, **kwargs) -> (1, *out), with 1 for axes along which it does
+    # not change, or None for zero. Without this it is found by a call on zeros.
+    constant: Callable[..., Tensor | None] | None = None
 
     def count(self, in_shape: tuple[int, ...], *args: Any, **kwargs: Any) -> int:
         """``terms`` for an operand of shape ``in_shape`` (B, *in)."""

@@ -31,6 +31,7 @@ from surebound.numerics import (
     tiny,
 )
 from surebound.rules.registry import Context
+from surebound.rules.relax_gradient import pull_lines
 
 Slope = Tensor | float  # of the output's shape (B, *out), or one number
 Index = Tensor | slice
@@ -97,6 +98,10 @@ class Lines:
         return torch.zeros_like(top) if self.lower_intercept is None else self.lower_intercept, top
 
     def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
+        if torch.is_grad_enabled() and slope is None and self._written_out(a):
+            below, above = self.lower[0], self.upper[0]
+            both = pull_lines(a, None if below is above else below, above, self.upper_intercept)  # type: ignore[arg-type]
+            return Pulled((both[0],), both[1].double() + self.absolute)
         if self.exact:
             offset = self._offset(*_parts(a))
             return Pulled(self._spread([_times(a, s) for s in self.upper]), offset)
@@ -110,6 +115,16 @@ class Lines:
                 found, offset[rows, examples] = part._pull(a[rows, examples], own)
                 back[0][rows, examples] = found[0]
         return Pulled(self._spread(back), offset)
+
+    def _written_out(self, a: Tensor) -> bool:
+        """Does the pass with gradients have a written-out form? For activations with one bend."""
+        slopes = (*self.lower, *self.upper)
+        return (
+            self.lower_intercept is None
+            and self.owes == 0.0  # no rounding control
+            and len(slopes) == 2
+            and all(isinstance(s, Tensor) and s.shape == a.shape[1:] for s in slopes)
+        )
 
     def _pull(self, a: Tensor, slope: Tensor | None) -> tuple[tuple[Tensor, ...], Tensor]:
         positive, negative = _parts(a)
@@ -130,6 +145,8 @@ class Lines:
         """Another lower slope where it is free."""
         if self.free is None or slopes == "adaptive" or not isinstance(self.lower[0], Tensor):
             return self
+        if slopes == "upper" and self.lower_intercept is None and self.free_range == (0.0, 1.0):
+            return dataclasses.replace(self, lower=self.upper)  # s x <= max(x, 0) for every s in [0, 1]
         value = self.upper[0] if slopes == "upper" else float(slopes == "one")
         return dataclasses.replace(self, lower=(torch.where(self.free, value, self.lower[0]),))
 

@@ -36,14 +36,16 @@ class Plan:
     weight_decay: float = 0.0
     clip_norm: float | None = None
     seed: int = 0
+    eps_start: Fraction = Fraction(0)  # where the radius starts
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "eps_train", exact_fraction(self.eps_train))
+        object.__setattr__(self, "eps_start", exact_fraction(self.eps_start))
         object.__setattr__(self, "decay_steps", tuple(self.decay_steps))
         for key in ("steps", "batch_size"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} must be at least 1, got {getattr(self, key)}")
-        for key in ("eps_train", "warmup", "ramp", "weight_decay"):
+        for key in ("eps_train", "eps_start", "warmup", "ramp", "weight_decay"):
             if not getattr(self, key) >= 0:
                 raise ConfigError(f"{key} must be 0 or more, got {getattr(self, key)}")
         for key in ("kappa_start", "kappa_final"):
@@ -66,7 +68,8 @@ class Plan:
     @property
     def epsilon(self) -> Schedule:
         """The radius of each step."""
-        return Ramp(0.0, float(self.eps_train), self.warmup, self.ramp, SHAPES[self.shape])
+        start = min(self.eps_start, self.eps_train)
+        return Ramp(float(start), float(self.eps_train), self.warmup, self.ramp, SHAPES[self.shape])
 
     @property
     def kappa(self) -> Schedule:

@@ -12,7 +12,7 @@ from surebound.errors import ConfigError
 from surebound.experiment.config import Config, DataConfig, ModelConfig, RunConfig
 from surebound.experiment.overrides import Overrides
 from surebound.experiment.presets import preset, preset_names
-from surebound.train.methods import IBP, Adversarial, Nominal
+from surebound.train.methods import CROWNIBP, IBP, Adversarial, Nominal
 from surebound.train.plan import Plan
 from surebound.train.regularise import BoundRegulariser
 
@@ -158,6 +158,17 @@ class TestPresets:
             "smooth",
         )
         assert (plan.kappa_start, plan.kappa_final) == (0.0, 0.0)
+
+    def test_crown_ibp_has_its_authors_schedule(self) -> None:
+        config = preset("mnist-small-crown-ibp-0.3")
+        plan, epoch = config.plan, 60_000 / 256
+        assert config.method == CROWNIBP(beta_start=1.0, beta_final=0.0)
+        lengths = [round(n / epoch) for n in (plan.steps, plan.warmup, plan.ramp, *plan.decay_steps)]
+        assert lengths == [200, 10, 50, 130, 190]
+        assert (plan.learning_rate, plan.kappa_start, plan.kappa_final) == (5e-4, 1.0, 0.0)
+        assert preset("cifar10-small-crown-ibp-2-255").method == CROWNIBP(beta_final=1.0)
+        assert preset("cifar10-small-crown-ibp-8-255").method == CROWNIBP(beta_final=0.0)
+        assert "imagenet64-wrn-10-10-crown-ibp" not in preset_names()
 
     def test_baselines_have_no_curriculum(self) -> None:
         adversarial = preset("cifar10-medium-adversarial-2-255")

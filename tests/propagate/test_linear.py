@@ -70,7 +70,10 @@ def test_crown_lp_exact_and_samples_are_in_order(seed: int, mode: str) -> None:
     region, spec = sb.LinfBall(x, "1/2"), sb.LinearSpec(c)
     methods = ("interval", *METHODS)
     found = {m: sb.worst_margins(net, region, spec=spec, method=m, soundness=mode)[0] for m in methods}
-    for linear in ("crown-ibp", "crown"):  # tighter bounds inside may choose other slopes: these two have no order
+    for linear in (
+        "crown-ibp",
+        "crown",
+    ):  # tighter bounds inside may choose other slopes: these two have no order
         assert bool((found[linear] <= found["interval"]).all())
     assert bool((found["alpha-crown"] <= found["crown"]).all())
 

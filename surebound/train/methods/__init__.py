@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from surebound.train.methods.adversarial import Adversarial
 from surebound.train.methods.base import Batch, Loss, Method
+from surebound.train.methods.crown_ibp import CROWNIBP
 from surebound.train.methods.ibp import IBP
 from surebound.train.methods.nominal import Nominal
 
@@ -20,7 +21,7 @@ def register(method: type[Method]) -> type[Method]:
     return method
 
 
-for _method in (Nominal, Adversarial, IBP):
+for _method in (Nominal, Adversarial, IBP, CROWNIBP):
     register(_method)
 
-__all__ = ["IBP", "METHODS", "Adversarial", "Batch", "Loss", "Method", "Nominal", "register"]
+__all__ = ["CROWNIBP", "IBP", "METHODS", "Adversarial", "Batch", "Loss", "Method", "Nominal", "register"]

@@ -1,0 +1,81 @@
+"""The adjoint of a convolution with gradients, in the memory order and the form that its kernels like best.
+
+adjoint(a; w) is linear in both, and <adjoint(a; w), g> = <a, convolution(g; w)>: so its gradients are a
+convolution of g and the weight gradient of that convolution.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from surebound.rules.fused import channels_last
+
+#: A convolution whose window holds at most this many numbers is a product of matrices and a sum of windows.
+WINDOW = 64
+
+Sizes = tuple[int, ...]
+
+
+class _Adjoint(torch.autograd.Function):
+    """a (N, out, *size) -> (N, in, *size)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, a: Tensor, w: Tensor, in_size: Sizes, stride: Sizes, pad: Sizes, dil: Sizes, groups: int
+    ) -> Tensor:
+        ctx.save_for_backward(a, w)
+        ctx.settings = (in_size, stride, pad, dil, groups)
+        if _windowed(w, groups):
+            columns = _rows(a) @ w.flatten(1)  # (N * positions, in * window)
+            columns = columns.reshape(a.shape[0], -1, columns.shape[1]).transpose(1, 2)
+            return F.fold(columns, in_size, tuple(w.shape[2:]), dil, pad, stride)
+        like = channels_last(a.new_empty(()).expand(a.shape[0], w.shape[1] * groups, *in_size))
+        mask = [True, False, False]
+        return _backward(channels_last(a), like, w, ctx.settings, mask)[0]  # type: ignore[return-value]
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        a, w = ctx.saved_tensors
+        _, stride, pad, dil, groups = ctx.settings
+        need_a, need_w = ctx.needs_input_grad[:2]
+        if _windowed(w, groups):
+            columns = F.unfold(g, tuple(w.shape[2:]), dil, pad, stride).transpose(1, 2)
+            columns = columns.reshape(-1, columns.shape[2])  # (N * positions, in * window)
+            g_a = (columns @ w.flatten(1).t()).reshape(a.shape[0], *a.shape[2:], -1).movedim(-1, 1)
+            return g_a, (_rows(a).t() @ columns).reshape(w.shape), None, None, None, None, None
+        g = channels_last(g)
+        weight = channels_last(w)
+        g_a = torch.convolution(g, weight, None, stride, pad, dil, False, [0] * len(stride), groups)
+        g_w = _backward(channels_last(a), g, w, ctx.settings, [False, True, False])[1] if need_w else None
+        return g_a if need_a else None, g_w, None, None, None, None, None
+
+
+def _windowed(w: Tensor, groups: int) -> bool:
+    return w.dim() == 4 and groups == 1 and w[0].numel() <= WINDOW
+
+
+def _rows(a: Tensor) -> Tensor:
+    """(N, out, *size) as one row per position: a view where channels are innermost."""
+    return a.movedim(1, -1).reshape(-1, a.shape[1])
+
+
+def _backward(
+    g: Tensor, x: Tensor, w: Tensor, settings: tuple[Any, ...], mask: list[bool]
+) -> tuple[Tensor | None, ...]:
+    _, stride, pad, dil, groups = settings
+    found: tuple[Tensor | None, ...] = torch.ops.aten.convolution_backward(
+        g, x, channels_last(w), None, stride, pad, dil, False, [0] * len(stride), groups, mask
+    )
+    return found
+
+
+def convolution_adjoint(
+    a: Tensor, w: Tensor, in_size: Sizes, stride: Sizes, pad: Sizes, dil: Sizes, groups: int
+) -> Tensor:
+    """A^T a for a (N, out, *size), differentiable in a and w."""
+    result: Tensor = _Adjoint.apply(a, w, in_size, stride, pad, dil, groups)  # type: ignore[no-untyped-call]
+    return result
