@@ -102,7 +102,7 @@ class Lines:
             below, above = self.lower[0], self.upper[0]
             both = pull_lines(a, None if below is above else below, above, self.upper_intercept)  # type: ignore[arg-type]
             return Pulled((both[0],), both[1].double() + self.absolute)
-        if self.exact:
+        if self.exact and (slope is None or self.free is None):
             offset = self._offset(*_parts(a))
             return Pulled(self._spread([_times(a, s) for s in self.upper]), offset)
         if torch.is_grad_enabled() or a.numel() <= 2 * CACHE_ENTRIES or len(self.shapes) > 1:
