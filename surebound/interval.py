@@ -121,11 +121,18 @@ class Interval:
         self._lower = self._upper = self._center = self._radius = None
         return a, b
 
-    def select(self, move: Callable[[Tensor], Tensor]) -> Interval:
-        """Apply an operation that only moves, repeats or drops entries: exact on either form, no rounding."""
-        if self._lower is not None and self._upper is not None:
-            return Interval(move(self._lower), move(self._upper))
-        return Interval.around(move(self.center), move(self.radius))
+    def select(self, move: Callable[[Tensor], Tensor], *, consume: bool = False) -> Interval:
+        """Apply an operation that only moves, repeats or drops entries: exact on either form, no rounding.
+
+        ``consume``: the interval is not used after that, and its memory is freed one half at a time.
+        """
+        ends = self._lower is not None and self._upper is not None
+        make = Interval if ends else Interval.around
+        first, second = (self.lower, self.upper) if ends else (self.center, self.radius)
+        if consume:
+            self._give_up(first, second)
+        first = move(first)  # where it makes a copy, this frees what it copied
+        return make(first, move(second))
 
     def detach(self) -> Interval:
         """The same bounds without gradients."""

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from surebound.errors import InputError
@@ -149,10 +148,12 @@ class AffineRounding:
         paid = torch.add(radius * self.on_radius, center.abs(), alpha=self.on_center)
         return paid + self.absolute
 
-    def after(self, terms: int, weight: Tensor) -> float:
-        """``radius_in`` adds ``absolute`` before the product with |A|; this, added after it, is at least as much."""
-        low, high = (float(end) for end in torch.aminmax(weight)) if weight.numel() else (0.0, 0.0)
-        return self.absolute * (2 * terms * max(high, -low))
+    def after(self, terms: int, largest: float) -> float:
+        """``radius_in`` adds ``absolute`` before the product with |A|; this, added after it, is at least as much.
+
+        ``largest``: of all entries of |A|.
+        """
+        return self.absolute * (2 * terms * largest)
 
     def guarded(self, radius: Tensor) -> Tensor:
         """Infinite where some order of summation might overflow, or ours did: |A||x| + |b| <= 2 radius / on_center."""
@@ -245,11 +246,26 @@ def exact_kernels() -> Iterator[None]:
 
 def has_subnormal(value: Tensor) -> bool:
     """Does a tensor hold subnormal numbers, which some hardware flushes to zero? (The smallest normal counts too.)"""
-    least = torch.finfo(value.dtype).tiny
-    for part in torch.split(value.detach().flatten(), 1 << 20):  # in parts, so that the copies stay small
-        if bool(torch.count_nonzero(part) != torch.count_nonzero(F.hardshrink(part, least))):
-            return True
-    return False
+    return extent(value)[1]
+
+
+def extent(value: Tensor) -> tuple[float, bool]:
+    """The largest absolute value, and whether there are subnormal numbers (``has_subnormal``)."""
+    largest, subnormal = 0.0, False
+    for part in torch.split(value.detach().flatten(), 1 << 18):  # in parts, so that the copies stay small
+        high, small = extent_of_sizes(part.abs())
+        largest, subnormal = max(largest, high), subnormal or small
+    return largest, subnormal
+
+
+def extent_of_sizes(size: Tensor) -> tuple[float, bool]:
+    """``extent`` of absolute values."""
+    if not size.numel():
+        return 0.0, False
+    least = torch.finfo(size.dtype).tiny
+    low, high = (float(end) for end in torch.aminmax(size.detach()))
+    # Mostly no number is that small, zero neither; only then it is worth a look at each of them.
+    return high, not low > least and bool(((size <= least) & (size > 0)).any())
 
 
 #: Entries of an array that a blocked loop works on at a time: a few of them fit a core's cache.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -58,6 +59,11 @@ class Box:
         return Interval(self.lower, self.upper)
 
     @property
+    def makes_memory(self) -> bool:
+        """Is the memory of ``interval()`` its own, so that it may be overwritten?"""
+        return False
+
+    @property
     def reference(self) -> Tensor:
         """One input inside the region: where attacks start and statistics are taken."""
         return (self.lower + self.upper) / 2
@@ -110,10 +116,15 @@ class LinfBall:
             lower, upper = self.x - float(self.eps), self.x + float(self.eps)
         else:
             radius = _float_radius(self.eps, self.x.dtype)
-            lower, upper = _add_up(-self.x, radius).neg_(), _add_up(self.x, radius)
+            lower, upper = _add_outwards(self.x, -radius), _add_outwards(self.x, radius)
         if self.clip is not None:
             lower, upper = lower.clamp(*self.clip), upper.clamp(*self.clip)
         return Interval(lower, upper)
+
+    @property
+    def makes_memory(self) -> bool:
+        """Is the memory of ``interval()`` its own, so that it may be overwritten?"""
+        return self.eps != 0
 
     @property
     def reference(self) -> Tensor:
@@ -135,11 +146,16 @@ def _float_radius(eps: Fraction, dtype: torch.dtype) -> float:
     return float(round_up(torch.tensor(float_up(eps), dtype=torch.float64), dtype))
 
 
-def _add_up(x: Tensor, radius: float) -> Tensor:
-    """A value of x's dtype that is not below x + radius, by less than a unit in the last place."""
+def _add_outwards(x: Tensor, radius: float) -> Tensor:
+    """x + radius rounded away from x, where it has to be rounded at all."""
     total = x + radius
-    # The exact error of that sum (Knuth's two-sum) says where it was rounded down.
+    if total.requires_grad:
+        return total + (_add_outwards(x.detach(), radius) - total.detach())  # both sums are exact
+    # The exact error of that sum (Knuth's two-sum) says where it was rounded towards x.
     back = total - x
-    error = (total - back).neg_().add_(x).add_(back.neg_().add_(radius))
-    above = torch.nextafter(total, total.new_tensor(float("inf")))
-    return torch.where(error > 0, above, total)
+    error = total - back
+    error = torch.sub(x, error, out=error).sub_(back.sub_(radius))
+    inwards = error.gt_(0) if radius > 0 else error.lt_(0)  # 1 or 0
+    # nextafter leaves a value alone that is its own goal.
+    goal = inwards.mul_(math.copysign(torch.finfo(x.dtype).max, radius)).add_(total)
+    return torch.nextafter(total, goal, out=goal)

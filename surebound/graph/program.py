@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from surebound.errors import GraphError, InputError
+
+Derived = TypeVar("Derived")
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class First:
         return self.target(*args, **kwargs)[0]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Graph:
     """The calls of a network without its parameters: what tracing finds and what is cached."""
 
@@ -84,6 +88,19 @@ class Graph:
             for name in dict.fromkeys(node.refs()):
                 readers.setdefault(name, []).append(node)
         return readers
+
+
+def once_per_graph(derive: Callable[[Graph], Derived]) -> Callable[[Graph], Derived]:
+    """Remember what ``derive`` found, as long as the graph lives. A call that raises is not remembered."""
+    found: WeakKeyDictionary[Graph, Derived] = WeakKeyDictionary()
+
+    @wraps(derive)
+    def remembered(graph: Graph) -> Derived:
+        if graph not in found:
+            found[graph] = derive(graph)
+        return found[graph]
+
+    return remembered
 
 
 @dataclass(frozen=True)

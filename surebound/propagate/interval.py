@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from surebound.errors import BoundError, SureboundError
-from surebound.graph import Graph, Node, Program, program_of
+from surebound.graph import Graph, Node, Program, once_per_graph, program_of
 from surebound.graph.program import Ref, resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness, exact_kernels, no_information
@@ -18,6 +18,7 @@ from surebound.region import Region
 from surebound.rules import Context, check_supported, describe, find
 
 Observer = Callable[[Node, Any], None]
+_SIZE = "aten.sym_size.int"
 
 
 def interval_bounds(
@@ -38,7 +39,7 @@ def interval_bounds(
     """
     mode = Soundness.of(soundness)
     program = program_of(model, region.reference)
-    result = propagate(program, region.interval(mode), mode)
+    result = propagate(program, region.interval(mode), mode, consume=region.makes_memory)
     if mode is Soundness.NONE:
         return result
     return Interval(*no_information(result.lower, result.upper))
@@ -50,27 +51,36 @@ def propagate(
     soundness: Soundness,
     stop: str | None = None,
     observe: Observer | None = None,
+    *,
+    consume: bool = False,
 ) -> Interval:
     """Bounds of the value named ``stop`` (the output by default) from bounds of the input.
 
-    ``observe`` sees every varying node with its bounds. Values are dropped when the last reader has read them.
+    ``observe`` sees every varying node with its bounds. Values are dropped when the last reader has read them;
+    ``consume`` allows it to overwrite ``start``.
     """
     check_supported(program.graph)
     program.check_input(start.center if start.centered else start.lower)
     if soundness is Soundness.NONE:
-        return _walk(program, start, soundness, stop, observe)
+        return _walk(program, start, soundness, stop, observe, consume)
     with exact_kernels():
-        return _walk(program, start, soundness, stop, observe)
+        return _walk(program, start, soundness, stop, observe, consume)
 
 
 def _walk(
-    program: Program, start: Interval, soundness: Soundness, stop: str | None, observe: Observer | None
+    program: Program,
+    start: Interval,
+    soundness: Soundness,
+    stop: str | None,
+    observe: Observer | None,
+    consume: bool,
 ) -> Interval:
     graph, shared, mine = program.graph, Context(soundness), Context(soundness, owned=True)
     env: dict[str, Any] = program.parameters()
     env[graph.input] = start
     target = stop or graph.output
-    free = overwriting(graph) if observe is None and not _wants_gradient(env, start) else frozenset()
+    may_overwrite = observe is None and not _wants_gradient(env, start)
+    free = (overwriting_all(graph) if consume else overwriting(graph)) if may_overwrite else frozenset()
     for node, dying in zip(graph.nodes, graph.dying, strict=True):
         if target in env:
             break
@@ -89,21 +99,32 @@ def _walk(
     return result
 
 
+@once_per_graph
 def overwriting(graph: Graph) -> frozenset[str]:
     """The calls that may overwrite their first argument: they are its only reader, and its memory is its own.
 
     Products make new memory; activations, BatchNorm and reshapings pass on what they were given or make new memory.
     Of everything else nothing is known, so nothing is overwritten.
     """
-    reads = Counter(name for node in graph.nodes for name in node.refs())
-    owned: set[str] = set()
+    return _overwriting(graph, set())
+
+
+@once_per_graph
+def overwriting_all(graph: Graph) -> frozenset[str]:
+    """``overwriting`` when the bounds of the input may be overwritten too."""
+    return _overwriting(graph, {graph.input})
+
+
+def _overwriting(graph: Graph, owned: set[str]) -> frozenset[str]:
+    # A size is read before the value is overwritten or not at all: then the value does not die here.
+    reads = Counter(name for node in graph.nodes if node.op != _SIZE for name in node.refs())
     calls: set[str] = set()
-    for node in graph.nodes:
+    for node, dying in zip(graph.nodes, graph.dying, strict=True):
         rule = find(node.op) if node.varies else None
         if rule is None or not node.args or not isinstance(node.args[0], Ref):
             continue
         first = node.args[0].name
-        if first in owned and reads[first] == 1:
+        if first in owned and reads[first] == 1 and first in dying:
             calls.add(node.name)
         if rule.makes_memory or (rule.passes_memory and node.name in calls):
             owned.add(node.name)
@@ -124,7 +145,7 @@ def apply_rule(ctx: Context, node: Node, args: tuple[Any, ...], kwargs: dict[str
     A call that reads the input only for its shape (``zeros_like``) gives a plain tensor, and so do calls on that.
     """
     if not node.varies or not _has_interval((args, tuple(kwargs.values()))):
-        if node.op == "aten.sym_size.int":
+        if node.op == _SIZE:
             return args[0].shape[args[1]]
         return node.target(*args, **kwargs)
     if node.op == "getitem":

@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.numerics import AffineRounding, has_subnormal, tiny
+from surebound.numerics import AffineRounding, extent, extent_of_sizes, has_subnormal, tiny
 from surebound.rules.registry import Context
 
-#: Entries of a matrix whose absolute values are held at a time (1 MiB of float32).
-BLOCK = 1 << 18
+#: Entries of a matrix whose absolute values are held at a time (2 MiB of float32).
+BLOCK = 1 << 19
 
 Apply = Callable[[Tensor], Tensor]
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # (x, weight, bias)
@@ -96,21 +96,26 @@ def _weighted_in_place(
     """
     center_in, radius_in, factor = x.consume_center()
     center = product(center_in, weight, bias)
+    whole = product is not F.linear or weight.numel() <= BLOCK
+    size = weight.detach().abs() if whole else None  # (out, ...)
     extra = None
     if not rounding.is_free:
-        extra = _extra(rounding, weight, bias, outputs) + rounding.after(terms, weight)
-        if has_subnormal(weight):
+        largest, subnormal = extent(weight) if size is None else extent_of_sizes(size)
+        extra = _extra(rounding, weight, bias, outputs) + rounding.after(terms, largest)
+        if subnormal:
             extra = extra + 4 * terms * tiny(weight.dtype) * (center_in.abs() + radius_in).max()
         radius_in = radius_in.add_(center_in.abs_(), alpha=rounding.on_center / factor)
     del center_in
-    radius = magnitude(radius_in, weight, extra, rounding.on_radius * factor, product)
+    scale = rounding.on_radius * factor
+    if size is None:
+        radius = _magnitude_by_rows(radius_in, weight, extra, scale)
+    else:
+        radius = product(radius_in, size if scale == 1 else size.mul_(scale), extra)
     return Interval.around(center, rounding.guarded(radius))
 
 
-def magnitude(x: Tensor, weight: Tensor, bias: Tensor | None, scale: float, product: Product) -> Tensor:
-    """product(x, scale |weight|, bias); a large matrix's absolute values are made a few rows at a time."""
-    if product is not F.linear or weight.numel() <= BLOCK:
-        return product(x, weight.abs().mul_(scale), bias)
+def _magnitude_by_rows(x: Tensor, weight: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+    """x (..., in) times scale |weight| (out, in) plus bias; the absolute values are made a few rows at a time."""
     rows = max(1, BLOCK // weight.shape[1])
     block = weight.new_empty(rows, weight.shape[1])
     out = x.new_empty(*x.shape[:-1], weight.shape[0])

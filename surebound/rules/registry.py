@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from surebound.errors import SureboundError, UnsupportedOperatorError
-from surebound.graph.program import Graph, Node
+from surebound.graph.program import Graph, Node, once_per_graph
 from surebound.numerics import Soundness
 from surebound.rules.facts import Activation
 
@@ -170,6 +170,7 @@ _REMEDIES = {
 }
 
 
+@once_per_graph
 def check_supported(graph: Graph) -> None:
     """Raise one error that lists every operator of the graph without a rule."""
     missing = [node for node in graph.nodes if node.varies and node.op != "getitem" and node.op not in _rules]

@@ -19,7 +19,7 @@ from surebound.rules.vjp import looped_adjoint, vjp_adjoint
 
 def _move(op: Callable[..., Tensor], ctx: Context, x: Interval, *args: Any, **kwargs: Any) -> Interval:
     refuse_varying(args, "an index or a size")
-    return x.select(lambda v: op(v, *args, **kwargs))
+    return x.select(lambda v: op(v, *args, **kwargs), consume=ctx.owned)
 
 
 def zero(*_: Any, **__: Any) -> int:
