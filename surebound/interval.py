@@ -101,9 +101,11 @@ class Interval:
     def consume_ends(self) -> tuple[Tensor, Tensor]:
         """Lower and upper in the interval's own memory; the interval must not be used after that."""
         if self._lower is None or self._upper is None:
-            center, radius = self.center, self.radius
-            self._lower = center - radius
-            self._upper = center.add_(radius)
+            upper, radius = self.center, self.radius
+            self._upper = upper.add_(radius)
+            self._lower = torch.sub(
+                upper, radius, alpha=2, out=radius
+            )  # two roundings: docs/soundness.md, "Who pays"
         return self._give_up(self._lower, self._upper)
 
     def consume_center(self) -> tuple[Tensor, Tensor, float]:

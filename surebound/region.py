@@ -118,7 +118,7 @@ class LinfBall:
             radius = _float_radius(self.eps, self.x.dtype)
             lower, upper = _add_outwards(self.x, -radius), _add_outwards(self.x, radius)
         if self.clip is not None:
-            lower, upper = lower.clamp(*self.clip), upper.clamp(*self.clip)
+            lower, upper = lower.clamp_(*self.clip), upper.clamp_(*self.clip)
         return Interval(lower, upper)
 
     @property

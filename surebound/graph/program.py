@@ -148,8 +148,9 @@ class Program:
 
 
 def _lookup(module: nn.Module, path: str) -> Tensor:
-    owner, _, leaf = path.rpartition(".")
-    value = getattr(module.get_submodule(owner) if owner else module, leaf)
+    value: Any = module
+    for name in path.split("."):
+        value = getattr(value, name)
     if not isinstance(value, Tensor):
         raise GraphError(
             f"{path} was a tensor when the network was traced and is now {type(value).__name__}; trace again"
@@ -165,17 +166,23 @@ def _refs(value: Any) -> Iterator[str]:
             yield from _refs(item)
 
 
+_NESTED = (Ref, tuple, list)
+
+
 def resolve(value: Any, env: Mapping[str, Any]) -> Any:
     """Replace every Ref by its value."""
-    if isinstance(value, Ref):
+    kind = type(value)  # exact types: these lines run for every argument of every call
+    if kind is Ref:
         return env[value.name]
-    if isinstance(value, tuple):
-        return tuple(resolve(item, env) for item in value)
-    if isinstance(value, list):
-        return [resolve(item, env) for item in value]
+    if kind is tuple:
+        return tuple([resolve(item, env) if type(item) in _NESTED else item for item in value])
+    if kind is list:
+        return [resolve(item, env) if type(item) in _NESTED else item for item in value]
     return value
 
 
 def resolve_kwargs(kwargs: Mapping[str, Any], env: Mapping[str, Any]) -> dict[str, Any]:
     """``resolve`` for keyword arguments."""
+    if not kwargs:
+        return {}
     return {key: resolve(item, env) for key, item in kwargs.items()}

@@ -184,7 +184,7 @@ def _node(node: fx.Node, varies: set[str]) -> Node:
     return Node(
         name=node.name,
         op=op,
-        target=node.target,  # type: ignore[arg-type]
+        target=_VIEWS.get(op, node.target),  # type: ignore[arg-type]
         args=args,
         kwargs=kwargs,
         module=_module_path(node),
@@ -192,6 +192,10 @@ def _node(node: fx.Node, varies: set[str]) -> Node:
         varies=depends,
         shape=shape,
     )
+
+
+#: What a method computes may lie otherwise in memory than what was traced: a view of it may need a copy.
+_VIEWS = dict.fromkeys(("aten.view.default", "aten._unsafe_view.default"), torch.ops.aten.reshape.default)
 
 
 def _op_name(target: Any) -> str:

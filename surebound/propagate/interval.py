@@ -144,7 +144,9 @@ def apply_rule(ctx: Context, node: Node, args: tuple[Any, ...], kwargs: dict[str
 
     A call that reads the input only for its shape (``zeros_like``) gives a plain tensor, and so do calls on that.
     """
-    if not node.varies or not _has_interval((args, tuple(kwargs.values()))):
+    if not node.varies or not (
+        (args and type(args[0]) is Interval) or _has_interval((args, tuple(kwargs.values())))
+    ):
         if node.op == _SIZE:
             return args[0].shape[args[1]]
         return node.target(*args, **kwargs)
