@@ -80,8 +80,26 @@ def test_nothing_with_a_second_reader_is_overwritten():
 
 def test_blocks_of_a_large_matrix_give_the_same_product(monkeypatch):
     torch.manual_seed(0)
-    weight, x, bias = torch.randn(37, 11), torch.rand(3, 11), torch.rand(37)
-    expected = F.linear(x, weight.abs() * 2, bias)
-    torch.testing.assert_close(affine.magnitude(x, weight, bias, 2.0, F.linear), expected)
-    monkeypatch.setattr(affine, "BLOCK", 40)
-    torch.testing.assert_close(affine.magnitude(x, weight, bias, 2.0, F.linear), expected)
+    net, region = nn.Linear(11, 37), sb.LinfBall(torch.rand(3, 11), eps="1/10")
+    with torch.no_grad():
+        expected = {mode: sb.interval_bounds(net, region, mode) for mode in MODES}
+        monkeypatch.setattr(affine, "BLOCK", 40)
+        for mode, whole in expected.items():
+            blocks = sb.interval_bounds(net, region, mode)
+            torch.testing.assert_close(blocks.lower, whole.lower)
+            torch.testing.assert_close(blocks.upper, whole.upper)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_caller_s_region_is_never_overwritten(mode):
+    torch.manual_seed(0)
+    net, x = sb.models.small((1, 12, 12)), torch.rand(2, 1, 12, 12)
+    low, high = x - 0.1, x + 0.1
+    kept = [v.clone() for v in (x, low, high)]
+    with torch.no_grad():
+        for region in (sb.Box(low, high), sb.LinfBall(x, eps=0), sb.LinfBall(x, eps="1/10", clip=(0, 1))):
+            first = sb.interval_bounds(net, region, mode)
+            again = sb.interval_bounds(net, region, mode)
+            assert torch.equal(first.lower, again.lower)
+            assert torch.equal(first.upper, again.upper)
+    assert all(torch.equal(a, b) for a, b in zip((x, low, high), kept, strict=True))
