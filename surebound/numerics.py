@@ -12,11 +12,13 @@ import contextlib
 import enum
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from surebound.errors import InputError
@@ -91,6 +93,25 @@ def float_up(value: Fraction) -> float:
     """The smallest float64 that is not below ``value``."""
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+
+
+def outer_float32(
+    lower: Sequence[Fraction], upper: Sequence[Fraction]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Float32 ends (N,) of a box that contains the box of two lists of fractions.
+
+    >>> outer_float32([Fraction(1, 10)], [Fraction(1, 10)])
+    (array([0.09999999], dtype=float32), array([0.1], dtype=float32))
+    """
+    return -_float32_up([-v for v in lower]), _float32_up(upper)
+
+
+def _float32_up(values: Sequence[Fraction]) -> NDArray[np.float32]:
+    wide = np.array([float_up(v) for v in values], dtype=np.float64)
+    with np.errstate(over="ignore"):
+        near = wide.astype(np.float32)
+    low = near.astype(np.float64) < wide
+    return np.where(low, np.nextafter(near, np.float32(np.inf)), near).astype(np.float32)
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:

@@ -25,8 +25,10 @@ COMMANDS = (
     "verify",
     "results",
     "report",
+    "export",
     "data",
     "ops",
+    "supports",
 )
 """The modules of surebound.cli that bring commands, in the order of the help page."""
 
@@ -53,6 +55,9 @@ EXAMPLES = """
   [dim]# a network of your own: a function that builds it, its weights, ten of your images[/dim]
   surebound bounds mypkg.nets:build --weights w.safetensors --data images.npz --first 10 --eps 8/255
 
+  [dim]# a query about an ONNX network, as the VNN-LIB standard has it[/dim]
+  surebound verify query.vnnlib --network N=net.onnx --timeout 60
+
   [dim]# which operators may my network use, and what can each method do with them?[/dim]
   surebound ops
   surebound ops conv
@@ -77,13 +82,22 @@ class _Group(TyperGroup):
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"surebound {importlib.metadata.version('surebound')}")
+        typer.echo(importlib.metadata.version("surebound"))
+        raise typer.Exit
+
+
+def _print_name(wanted: bool) -> None:
+    if wanted:
+        typer.echo("surebound")
         raise typer.Exit
 
 
 def _root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+    name: Annotated[
+        bool, typer.Option("--name", help="Print the solver's name.", callback=_print_name, is_eager=True)
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`surebound verify`: decide test images by a cascade of bounds, attacks and solvers; resumable."""
+"""`surebound verify`: decide queries about ONNX networks, or test images by a cascade of stages."""
 
 from __future__ import annotations
 
@@ -22,20 +22,48 @@ def register(app: typer.Typer) -> None:
 
 def verify(
     target: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            help="A run directory, a packaged network's name, or an import path PACKAGE.MODULE:FACTORY.",
+            help="A VNN-LIB query; or a run directory, a packaged network's name, or PACKAGE.MODULE:FACTORY.",
             show_default=False,
         ),
-    ],
+    ] = None,
     eps: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--eps",
             help="Radius in pixel space, kept exact: 0.3, 8/255; a list 0.1,0.2; or a range FIRST:LAST:STEP.",
             show_default=False,
         ),
-    ],
+    ] = None,
+    network: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--network", help="NAME=FILE: the ONNX file of a network of the query; once per network."
+        ),
+    ] = None,
+    serialise_assignments: Annotated[
+        Path | None,
+        typer.Option(
+            "--serialise-assignments", help="Write a satisfying assignment to this folder, as TensorProto."
+        ),
+    ] = None,
+    onnx: Annotated[Path | None, typer.Option("--onnx", help="An ONNX file, with --vnnlib.")] = None,
+    vnnlib: Annotated[Path | None, typer.Option("--vnnlib", help="A query about the --onnx network.")] = None,
+    result_file: Annotated[
+        Path | None, typer.Option("--result-file", help="With --onnx: write the result to this file, too.")
+    ] = None,
+    instances: Annotated[
+        Path | None, typer.Option("--instances", help="A list of lines NETWORK,QUERY,SECONDS to decide.")
+    ] = None,
+    onnx_dir: Annotated[
+        Path | None,
+        typer.Option("--onnx-dir", help="Where --instances finds its files (default: beside it)."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="PACKAGE.MODULE:FACTORY, as the first argument would name it."),
+    ] = None,
     cascade: Annotated[
         str, typer.Option("--cascade", help="Which stages: default, paper (MIP, LP, attackable) or fast.")
     ] = "default",
@@ -60,7 +88,11 @@ def verify(
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", help="Seconds per image and stage (default: the stages' own)."),
+        typer.Option(
+            "--timeout",
+            min=0,
+            help="Seconds for a query, or per image and stage (default: none).",
+        ),
     ] = None,
     mix: Annotated[
         bool, typer.Option("--mix", help="Allow a store that holds results of other weights or code.")
@@ -68,20 +100,76 @@ def verify(
     seed: Annotated[int, typer.Option("--seed", help="Seed of the attacks.")] = 0,
     form: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.TABLE,
 ) -> None:
-    """Prove or refute, image by image, that the label stays within l-infinity balls.
+    """Decide a query about networks; or prove or refute, image by image, that labels stay within balls.
 
-    Every decision is written to the results store at once: a run that is stopped or killed goes on where it
+    Queries are VNN-LIB 1.0 or 2.0, networks ONNX, either may be gzip. Standard output starts with the verdict: sat,
+    unsat, unknown or timed-out; after sat the assignment follows, checked in onnxruntime. The exit code is 0 whenever a
+    verdict is printed and 2 after an error.
+
+    Images: every decision is written to the results store at once: a run that is stopped or killed goes on where it
     was when it is started again. `surebound results` lists and exports the images. What no stage decides
     counts as attackable.
 
     Examples:
 
+      surebound verify query.vnnlib --network N=net.onnx --timeout 60
+
+      surebound verify --onnx net.onnx --vnnlib prop.vnnlib --timeout 300 --result-file out.txt
+
+      surebound verify --instances instances.csv --out results
+
       surebound verify runs/mnist-small --eps 0.3
 
       surebound verify runs/mnist-small --eps 0:0.45:0.05 --cascade fast
 
-      surebound verify mypkg.nets:build --weights w.safetensors --data digits --eps 8/255 --out proofs
+      surebound verify --model mypkg.nets:build --weights w.safetensors --data digits --eps 8/255 --out proofs
     """
+    if network or (target is not None and target.removesuffix(".gz").endswith(".vnnlib")):
+        from surebound.cli.verify_query import run_standard
+
+        run_standard(
+            Path(_needed(target, "the query file")), network or [], timeout, serialise_assignments, seed
+        )
+    elif onnx is not None or vnnlib is not None:
+        from surebound.cli.verify_query import run_pair
+
+        if onnx is None or vnnlib is None:
+            raise InputError("--onnx and --vnnlib go together; give both")
+        run_pair(onnx, vnnlib, timeout, result_file, seed)
+    elif instances is not None:
+        from surebound.cli.verify_instances import run_list
+
+        run_list(instances, onnx_dir, out, mix, form)
+    else:
+        wanted = model if target is None else target
+        _images(
+            _needed(wanted, "a query, a run directory, a packaged network or a factory"), _needed(eps, "--eps"),
+            cascade, first, weights, data, data_dir, out, jobs, timeout, mix, seed, form,
+        )  # fmt: skip
+
+
+def _needed(value: str | None, what: str) -> str:
+    if value is None:
+        raise InputError(f"{what} is missing; `surebound verify --help` shows what goes together")
+    return value
+
+
+def _images(
+    target: str,
+    eps: str,
+    cascade: str,
+    first: int | None,
+    weights: Path | None,
+    data: str | None,
+    data_dir: Path | None,
+    out: Path | None,
+    jobs: int | None,
+    timeout: float | None,
+    mix: bool,
+    seed: int,
+    form: Format,
+) -> None:
+    """Decide test images by a cascade."""
     import torch
 
     from surebound.cli.verify_progress import Counter

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from surebound.graph.onnx_build import Value
+from surebound.graph.onnx_build import Value, broadcast
 from surebound.graph.onnx_call import Call, Operand, translates
 
 
@@ -217,11 +217,11 @@ def _deeper(call: Call, operand: Operand, depth: int) -> Operand:
 
 
 def _product_shape(call: Call, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    try:
-        left, right = torch.empty(a, device="meta"), torch.empty(b, device="meta")
-        return tuple(torch.matmul(left, right).shape)
-    except RuntimeError as error:
-        raise call.refuse(f"shapes {list(a)} and {list(b)} cannot be multiplied") from error
+    left, right = a if len(a) > 1 else (1, *a), b if len(b) > 1 else (*b, 1)
+    if not a or not b or left[-1] != right[-2]:
+        raise call.refuse(f"shapes {list(a)} and {list(b)} cannot be multiplied")
+    ends = (*left[-2:-1][: len(a) - 1], *right[-1:][: len(b) - 1])
+    return (*broadcast([left[:-2], right[:-2]], call.where), *ends)
 
 
 @translates("Gemm")

@@ -66,24 +66,25 @@ class Builder:
         The result's shape in the file is that of its item; callers change it with ``reshaped``.
         """
         target = _overload(op)
-        meta: dict[str, Tensor] = {}
-        frozen = tuple(self._frozen(arg, meta) for arg in args)
-        out = target(*resolve(frozen, meta))
+        sample: dict[str, Tensor] = {}
+        frozen = tuple(self._frozen(arg, sample) for arg in args)
+        out = target(*resolve(frozen, sample))
         item = tuple(out.shape[1:])
         name = f"v{len(self.nodes)}"
         self.nodes.append(Node(name, f"aten.{op}", target, frozen, {}, "", where, True, (None, *item)))
         return Value(name, item, item)
 
-    def _frozen(self, arg: Any, meta: dict[str, Tensor]) -> Any:
+    def _frozen(self, arg: Any, sample: dict[str, Tensor]) -> Any:
         if isinstance(arg, Value):
-            meta[arg.name] = torch.empty((2, *arg.item), device="meta")
+            # Zeros, not tensors of the device "meta": those load half of PyTorch's compiler first.
+            sample[arg.name] = torch.zeros((1, *arg.item))
             return Ref(arg.name)
         if isinstance(arg, Tensor):
             ref = self.constant(arg)
-            meta[ref.name] = arg.to("meta")
+            sample[ref.name] = arg
             return ref
         if isinstance(arg, (list, tuple)):
-            return [self._frozen(each, meta) for each in arg]
+            return [self._frozen(each, sample) for each in arg]
         return arg
 
     def view(self, value: Value, item: Sequence[int]) -> Value:
@@ -171,3 +172,31 @@ def broadcast(shapes: Sequence[Sequence[int]], where: str) -> Shape:
             raise GraphError(f"{where}: shapes {given} do not broadcast")
         out.append(wide.pop() if wide else 1)
     return tuple(out)
+
+
+def with_rows(network: ImportedNetwork, weight: Tensor, bias: Tensor) -> ImportedNetwork:
+    """The network followed by a fully connected layer: weight (S, K), bias (S,)."""
+    graph = network.graph
+    node = Node(
+        "rows",
+        "aten.linear.default",
+        _overload("linear.default"),
+        (Ref(graph.output), Ref("rows_weight"), Ref("rows_bias")),
+        {},
+        "",
+        "the query's own constraints",
+        True,
+        (None, len(weight)),
+    )
+    longer = Graph(
+        input=graph.input,
+        input_shape=graph.input_shape,
+        dtype=graph.dtype,
+        nodes=(*graph.nodes, node),
+        output="rows",
+        parameters={**graph.parameters, "rows_weight": "rows_weight", "rows_bias": "rows_bias"},
+        constants={},
+    )
+    return ImportedNetwork(
+        longer, {**dict(network.named_buffers()), "rows_weight": weight, "rows_bias": bias}
+    )

@@ -66,7 +66,7 @@ def search(query: Query, workspace: Workspace, options: Options) -> list[Finding
     budget = min(options.seconds, query.seconds)
     if budget <= 0:
         return [Finding(timed_out=True) for _ in range(len(query))]
-    program = workspace.program(query.region.x)  # traced once: no example's time
+    program = workspace.program(query.region.reference)  # traced once: no example's time
     start = time.monotonic()
     with torch.no_grad():
         root = relax(program, query.region.interval(Soundness.DEPLOYED), Soundness.DEPLOYED, own=True)

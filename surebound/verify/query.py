@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from surebound.region import LinfBall
+from surebound.region import Region
 from surebound.spec import LinearSpec, classification
 
 
@@ -20,7 +20,7 @@ class Query:
     true class's column. A stage need not work on rows that are <= 0 already.
     """
 
-    region: LinfBall  # of B examples
+    region: Region  # of B examples
     labels: Tensor  # (B,) int64
     margins: Tensor  # (B, K) float64
     indices: Tensor  # (B,) int64: the examples' numbers, for random draws
@@ -33,7 +33,7 @@ class Query:
     @property
     def spec(self) -> LinearSpec:
         """Rows z_k - z_true <= 0, one per class: c (B, K, K)."""
-        return classification(self.labels, self.margins.shape[1], self.region.x.dtype)
+        return classification(self.labels, self.margins.shape[1], self.region.reference.dtype)
 
     @property
     def open_rows(self) -> Tensor:

@@ -11,7 +11,7 @@ from surebound.attack.box import InnerBox, project
 from surebound.attack.network import Network, evaluating
 from surebound.attack.objective import Classification
 from surebound.graph import Program, program_of
-from surebound.region import LinfBall
+from surebound.region import Region
 from surebound.verify.mip import NetworkEncoder
 from surebound.verify.solvers import SolverProcess, find
 
@@ -60,7 +60,7 @@ class Workspace:
         with evaluating(self.model), torch.no_grad():
             return Network(self.model).logits(x, rows=256)
 
-    def confirmed(self, region: LinfBall, label: Tensor, candidate: Tensor) -> Tensor | None:
+    def confirmed(self, region: Region, label: Tensor, candidate: Tensor) -> Tensor | None:
         """The witness (C, H, W) that a candidate (C, H, W) of any dtype becomes, or None.
 
         It is moved to the closest point whose floats lie in the exact region (one example), then run through
@@ -71,5 +71,5 @@ class Workspace:
         logits = self.logits(x)
         violated = bool(Classification(label.reshape(1)).violated(logits))
         # A tie is no violation inside the region; but an example that is not predicted as its label is wrong.
-        wrong = torch.equal(x, region.x) and int(logits.argmax(1)) != int(label)
+        wrong = torch.equal(x, region.reference) and int(logits.argmax(1)) != int(label)
         return x[0] if violated or wrong else None

@@ -45,7 +45,7 @@ def test_every_command_explains_itself() -> None:
 
 def test_version() -> None:
     result = runner.invoke(cli.build_app(), ["--version"])
-    assert (result.exit_code, result.output) == (0, f"surebound {importlib.metadata.version('surebound')}\n")
+    assert (result.exit_code, result.output) == (0, f"{importlib.metadata.version('surebound')}\n")
 
 
 def test_every_module_with_commands_is_registered() -> None:
@@ -116,4 +116,4 @@ def test_as_a_module() -> None:
     command = [sys.executable, "-m", "surebound", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("surebound ")
+    assert done.stdout == f"{importlib.metadata.version('surebound')}\n"

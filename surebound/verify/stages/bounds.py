@@ -40,7 +40,7 @@ class CrownBounds(Stage):
 
 
 def _bounded(query: Query, workspace: Workspace, method: str) -> list[Finding]:
-    program = workspace.program(query.region.x)
+    program = workspace.program(query.region.reference)
     with torch.no_grad():
         margins = worst_margins(
             program, query.region, query.labels, method=method, soundness=Soundness.DEPLOYED

@@ -17,6 +17,6 @@ class Clean(Stage):
     name: ClassVar[str] = "clean"
 
     def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
-        x = query.region.x
+        x = query.region.reference
         wrong = workspace.logits(x).argmax(1) != query.labels
         return [Finding(witness=image if bad else None) for image, bad in zip(x, wrong.tolist(), strict=True)]

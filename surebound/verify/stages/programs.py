@@ -46,7 +46,7 @@ class _Programs(Stage):
     def _one(self, query: Query, workspace: Workspace) -> Finding:
         clock = _Clock(min(self.seconds, query.seconds))
         try:
-            encoder = workspace.encoder(query.region.x)
+            encoder = workspace.encoder(query.region.reference)
             start = query.region.interval(Soundness.DEPLOYED)
             encoding = encoder.encode(tightest_bounds(encoder.program, start, crown=self.crown))
         except (UnsupportedOperatorError, BoundError) as error:
@@ -148,7 +148,7 @@ def _row(query: Query, k: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 def _margins_here(query: Query, workspace: Workspace) -> Tensor:
     """Margins (K,) of the example itself: no maximum over the region is smaller."""
-    logits = workspace.logits(query.region.x)[0].double()
+    logits = workspace.logits(query.region.reference)[0].double()
     return logits - logits[query.labels[0]]
 
 
@@ -162,5 +162,5 @@ def _witness(query: Query, workspace: Workspace, encoding: Encoding, outcome: Ou
     """The solver's point, if the network really fails there."""
     if outcome.point is None or not np.isfinite(outcome.point).all() or not outcome.objective > 0:
         return None
-    candidate = encoding.input_of(outcome.point, query.region.x[0])
+    candidate = encoding.input_of(outcome.point, query.region.reference[0])
     return workspace.confirmed(query.region, query.labels, candidate)

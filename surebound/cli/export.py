@@ -1,0 +1,98 @@
+"""`surebound export`: our networks and questions as ONNX and VNN-LIB files, for everybody's verifiers."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from surebound.errors import InputError
+
+
+class Version(enum.StrEnum):
+    """Versions of VNN-LIB that can be written."""
+
+    ONE = "1.0"
+    TWO = "2.0"
+
+
+class Element(enum.StrEnum):
+    """What the queries are about: float32 executions, or exact-real results."""
+
+    FLOAT32 = "float32"
+    REAL = "real"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("export")(export)
+
+
+def export(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A run directory, a packaged network's name, or an import path PACKAGE.MODULE:FACTORY.",
+            show_default=False,
+        ),
+    ],
+    onnx: Annotated[Path | None, typer.Option("--onnx", help="Write the network to this file.")] = None,
+    vnnlib_dir: Annotated[
+        Path | None, typer.Option("--vnnlib-dir", help="Write one query per test image to this directory.")
+    ] = None,
+    eps: Annotated[
+        str | None, typer.Option("--eps", help="Radius of the queries, kept exact: 0.3, 8/255.")
+    ] = None,
+    first: Annotated[int, typer.Option("--first", min=1, help="Queries for the first N test images.")] = 10,
+    version: Annotated[
+        Version, typer.Option("--vnnlib-version", help="Version of the queries.")
+    ] = Version.TWO,
+    element: Annotated[
+        Element, typer.Option("--element-type", help="What the queries ask about.")
+    ] = Element.FLOAT32,
+    timeout: Annotated[int, typer.Option("--timeout", min=1, help="Seconds in the list of instances.")] = 60,
+    weights: Annotated[
+        Path | None, typer.Option("--weights", help="A safetensors file to load into the network.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", help="A dataset's name or a file of arrays (default: the target's own)."),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="Where datasets are kept.", envvar="SUREBOUND_DATA")
+    ] = None,
+) -> None:
+    """Write a network as ONNX, and the question whether labels stay within balls as VNN-LIB queries.
+
+    The file is read back and compared with onnxruntime before it is kept. With --onnx and --vnnlib-dir a list
+    instances.csv is written beside the queries, which `surebound verify --instances` takes. unsat means robust.
+
+    Examples:
+
+      surebound export runs/mnist-small --onnx net.onnx
+
+      surebound export runs/mnist-small --onnx net.onnx --vnnlib-dir props --eps 0.1 --first 20
+    """
+    import torch
+
+    from surebound.exchange.files import write_network, write_questions
+    from surebound.experiment.target import load_target
+
+    if onnx is None and vnnlib_dir is None:
+        raise InputError("nothing to write: give --onnx FILE, --vnnlib-dir DIR, or both")
+    if vnnlib_dir is not None and eps is None:
+        raise InputError("--vnnlib-dir needs --eps, the radius of the queries")
+    found = load_target(target, weights=weights, data=data, data_dir=data_dir)
+    split = found.test()
+    images, labels = split.batch(torch.arange(min(first, len(split))))
+    if onnx is not None:
+        write_network(found.model, images[:1], onnx)
+        typer.echo(f"network: {onnx}", err=True)
+    if vnnlib_dir is not None and eps is not None:
+        with torch.no_grad():
+            classes = int(found.model(images[:1]).shape[1])
+        count = write_questions(
+            images, labels, classes, eps, vnnlib_dir, version.value, element.value, onnx, timeout
+        )
+        typer.echo(f"queries: {count} in {vnnlib_dir}", err=True)

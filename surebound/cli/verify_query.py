@@ -1,0 +1,133 @@
+"""VNN-LIB queries on the command line. Standard output: the verdict, then the assignment; nothing else."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from surebound.errors import InputError
+
+if TYPE_CHECKING:
+    from surebound.exchange.query import Query
+    from surebound.exchange.solve import Answer
+
+#: Seconds after the time limit until the process is ended although something still computes.
+GRACE = 1.0
+
+
+class Reporter:
+    """Prints one verdict, whoever comes first: the answer, or the clock."""
+
+    def __init__(self, timeout: float, late: str, result_file: Path | None = None) -> None:
+        self._lock, self._done = threading.Lock(), False
+        self._file = result_file
+        self._timer: threading.Timer | None = None
+        if math.isfinite(timeout):
+            self._timer = threading.Timer(timeout + GRACE, self._end, (late,))
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _end(self, late: str) -> None:
+        if self.write([late]):
+            os._exit(0)
+
+    def write(self, lines: Iterable[str]) -> bool:
+        """Print the verdict and what follows it; False if a verdict has been printed."""
+        with self._lock:
+            if self._done:
+                return False
+            self._done = True
+            if self._timer is not None:
+                self._timer.cancel()
+            text = "\n".join(lines) + "\n"
+            if self._file is not None:
+                try:
+                    self._file.write_text(text, encoding="utf-8")
+                except OSError as error:
+                    raise InputError(f"--result-file {self._file} cannot be written: {error}") from error
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            return True
+
+
+def run_standard(
+    query_file: Path, networks: list[str], timeout: float | None, serialise_to: Path | None, seed: int
+) -> None:
+    """`verify QUERY --network NAME=FILE ...`: the standard's own command."""
+    files = _named(networks)
+    limit = math.inf if timeout is None else timeout
+    reporter = Reporter(limit, "timed-out")
+    query, answer = _decided(query_file, files, limit, seed)
+    lines = [answer.verdict.value]
+    if answer.assignment:
+        from surebound.exchange.answer import assignment_lines, serialise
+
+        if serialise_to is not None:
+            serialise(query, answer.assignment, serialise_to)
+        else:
+            lines += assignment_lines(query, answer.assignment)
+    reporter.write(lines)
+    _explain(answer)
+
+
+def run_pair(onnx: Path, vnnlib: Path, timeout: float | None, result_file: Path | None, seed: int) -> None:
+    """`verify --onnx FILE --vnnlib FILE`: the competitions' habit, their words and their result file."""
+    limit = math.inf if timeout is None else timeout
+    reporter = Reporter(limit, "timeout", result_file)
+    query, answer = _decided(vnnlib, {"": onnx}, limit, seed)
+    lines = [old_word(answer)]
+    if answer.assignment:
+        from surebound.exchange.answer import assignment_lines, flat_lines
+
+        lines += (flat_lines if query.version == "1.0" else assignment_lines)(query, answer.assignment)
+    reporter.write(lines)
+    _explain(answer)
+
+
+def old_word(answer: Answer) -> str:
+    """The competitions say timeout where the standard says timed-out."""
+    return "timeout" if answer.verdict.value == "timed-out" else answer.verdict.value
+
+
+def _named(networks: list[str]) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    for each in networks:
+        name, equals, path = each.partition("=")
+        if not equals or not name or not path:
+            raise InputError(f"--network {each!r}; give NAME=FILE")
+        if name in files:
+            raise InputError(f"--network {name} is given twice")
+        files[name] = Path(path)
+    return files
+
+
+def _decided(query_file: Path, files: dict[str, Path], limit: float, seed: int) -> tuple[Query, Answer]:
+    """Read everything and decide; the file of the only network may stand under no name."""
+    began = time.monotonic()
+    from surebound.exchange.solve import decide
+    from surebound.exchange.text import read_query
+    from surebound.graph.onnx_file import read_model
+
+    query = read_query(query_file)
+    if set(files) == {""}:
+        needed = [each.name for each in query.networks if each.equal_to is None]
+        if len(needed) != 1:
+            raise InputError(
+                f"the query has {len(needed)} networks; give --network NAME=FILE for: {', '.join(needed)}"
+            )
+        files = {needed[0]: files[""]}
+    models = {name: read_model(path) for name, path in files.items()}
+    return query, decide(query, models, limit - (time.monotonic() - began), seed=seed)
+
+
+def _explain(answer: Answer) -> None:
+    detail = f": {answer.detail}" if answer.detail else ""
+    typer.echo(f"{answer.stage}, {answer.seconds:.2f} s{detail}", err=True)

@@ -1,0 +1,148 @@
+"""Cases over one box of many inputs, by branch and bound on ReLUs (``verify.branch_and_bound``).
+
+The rows of the cases become outputs of the network, beside an output that is 0: that none of them can be >= 0 is then
+the question whether that last output is the largest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from surebound.errors import BoundError, UnsupportedOperatorError
+from surebound.exchange.boxes import Rows
+from surebound.exchange.problem import Problem
+from surebound.graph.onnx_build import ImportedNetwork, with_rows
+from surebound.interval import Interval
+from surebound.numerics import Soundness, round_up
+from surebound.propagate.linear import Crown
+from surebound.region import Box
+from surebound.verify.branch_and_bound import Options, search
+from surebound.verify.query import Query
+from surebound.verify.stages.programs import MixedInteger
+from surebound.verify.workspace import Workspace
+
+#: An answer "within a solver's tolerance" is one about reals, and only where the query asks about reals.
+MIP_SECONDS = 600.0
+
+
+def decide_rows(
+    problem: Problem, box: Interval, rows: Rows, deadline: float, candidate: Callable[[Tensor], bool]
+) -> tuple[str, str]:
+    """ "unsat" if no case (N of them, one box) can hold; "sat", "timeout" or "unknown", with the reason."""
+    single = rows.valid.sum(1) == 1
+    if not bool(single.all()):
+        return _several(problem, box, rows, deadline, candidate)
+    c, d = rows.c[:, 0], rows.d[:, 0]  # (N, K), (N,)
+    return _decide(problem, box, c, d, rows.strict[:, 0], deadline, candidate)
+
+
+def _decide(
+    problem: Problem,
+    box: Interval,
+    c: Tensor,
+    d: Tensor,
+    strict: Tensor,
+    deadline: float,
+    candidate: Callable[[Tensor], bool],
+) -> tuple[str, str]:
+    if not torch.equal(c.float().double(), c):
+        return "unknown", "coefficients that float32 cannot hold"
+    network = question(problem.network, c, d, strict)
+    with Workspace(network) as workspace:
+        query = Query(
+            region=Box(box.lower, box.upper),
+            labels=torch.tensor([len(c)]),
+            margins=torch.cat([torch.full((1, len(c)), math.inf), torch.full((1, 1), -math.inf)], 1).double(),
+            indices=torch.tensor([0]),
+            seconds=max(0.0, deadline - time.monotonic()),
+        )
+        try:
+            finding = search(query, workspace, Options(seconds=query.seconds))[0]
+        except (BoundError, UnsupportedOperatorError) as error:
+            return "unknown", str(error).splitlines()[0]
+        if finding.witness is not None and candidate(finding.witness.unsqueeze(0)):
+            return "sat", ""
+        if finding.margins is None:
+            return "unknown", finding.detail
+        margins = torch.fmin(query.margins, finding.margins.unsqueeze(0))
+        margins[0, len(c)] = -math.inf
+        if bool((margins <= 0).all()):
+            return "unsat", ""
+        if finding.timed_out or time.monotonic() > deadline:
+            return "timeout", finding.detail
+        if problem.soundness is Soundness.REAL:
+            return _by_mip(dataclasses.replace(query, margins=margins), workspace, deadline, candidate)
+        return "unknown", finding.detail
+
+
+def question(network: ImportedNetwork, c: Tensor, d: Tensor, strict: Tensor) -> ImportedNetwork:
+    """A network whose outputs are the rows and a 0. A row that may be 0 is moved up, so that <= 0 means below 0."""
+    offset = round_up(d, torch.float32)
+    above = torch.nextafter(offset, torch.full_like(offset, math.inf))
+    least = torch.finfo(torch.float32).tiny
+    offset = torch.where(strict, offset, torch.maximum(above, offset + least))
+    return with_rows(
+        network, torch.cat([c, torch.zeros_like(c[:1])]).float(), torch.cat([offset, offset.new_zeros(1)])
+    )
+
+
+def _by_mip(
+    query: Query, workspace: Workspace, deadline: float, candidate: Callable[[Tensor], bool]
+) -> tuple[str, str]:
+    """What branch and bound leaves open within rounding: a question about reals may rest on a solver's tolerance."""
+    left = min(MIP_SECONDS, deadline - time.monotonic())
+    if left <= 0:
+        return "timeout", ""
+    finding = MixedInteger(seconds=left).decide(query, workspace)[0]
+    if finding.witness is not None and candidate(finding.witness.unsqueeze(0)):
+        return "sat", ""
+    if finding.margins is not None and bool((finding.margins <= 0).all()):
+        return "unsat", "within the solver's tolerance"
+    return ("timeout" if finding.timed_out else "unknown"), finding.detail
+
+
+def _several(
+    problem: Problem, box: Interval, rows: Rows, deadline: float, candidate: Callable[[Tensor], bool]
+) -> tuple[str, str]:
+    """Cases of several rows: refuting one row refutes the case; the one with the smallest bound is tried first."""
+    with torch.no_grad():
+        upper = (
+            Crown()
+            .margins(
+                problem.network.program,
+                Interval(box.lower.expand(1, *box.shape[1:]), box.upper.expand(1, *box.shape[1:])),
+                rows.c.flatten(0, 1).unsqueeze(0),
+                rows.finite_d.flatten().unsqueeze(0),
+                problem.soundness,
+            )
+            .reshape(rows.d.shape)
+        )
+    upper = torch.where(rows.valid, upper, torch.inf)
+    open_cases = (~rows.refuted(upper).any(1)).nonzero()[:, 0].tolist()
+    worst, reason = "unsat", ""
+    for i in open_cases:
+        order = upper[i].argsort().tolist()
+        found = "unknown"
+        for at, row in enumerate(order[: int(rows.valid[i].sum())]):
+            share = (deadline - time.monotonic()) / (len(order) - at)
+            if share <= 0:
+                return "timeout", ""
+            pick = torch.tensor([i])
+            found, why = _decide(
+                problem, box, rows.c[pick, row], rows.d[pick, row], rows.strict[pick, row],
+                time.monotonic() + share, candidate,
+            )  # fmt: skip
+            if found in ("sat", "unsat"):
+                break
+            reason = why or reason
+        if found == "sat":
+            return found, ""
+        if found != "unsat":
+            worst = found
+    return worst, reason
