@@ -11,14 +11,15 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "surebound"
 
 VALUES = frozenset({"errors", "numerics", "interval", "region", "spec", "verdict"})
-ENGINE = VALUES | {"graph", "rules", "propagate"}
+ENGINE = VALUES | {"native", "graph", "rules", "propagate"}
 BESIDE = VALUES | {"data", "models"}
 WORK = ENGINE | BESIDE | {"attack", "verify", "train", "exchange"}
 
 ALLOWED: dict[str, frozenset[str]] = {
     **dict.fromkeys(VALUES, VALUES),
     "graph": VALUES,
-    "rules": VALUES | {"graph"},
+    "native": frozenset(),
+    "rules": VALUES | {"graph", "native"},
     "propagate": VALUES | {"graph", "rules"},
     "data": VALUES,
     "models": VALUES,

@@ -22,6 +22,8 @@ from surebound.propagate.steps import step_of
 from surebound.rules import Context
 from surebound.spec import LinearSpec, check_labels, classification
 
+#: Most classes for which differences of all pairs of classes are cheaper than those of every example.
+PAIRS_UP_TO = 32
 #: Most numbers that a block of merged coefficients may hold (64 MiB of float32).
 BLOCK_ENTRIES = 1 << 24
 
@@ -146,6 +148,11 @@ def classification_margins(
 
 def _spread(radius: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
     """|W_k - W_true| r for every class: (B, K)."""
+    classes, units = weight.shape
+    if classes <= min(PAIRS_UP_TO, len(labels)):
+        pairs = (weight.unsqueeze(0) - weight.unsqueeze(1)).abs()  # (K, K, F), the true class first
+        every = (radius @ pairs.view(-1, units).t()).view(-1, classes, classes)  # (B, K, K)
+        return every.gather(1, labels.view(-1, 1, 1).expand(-1, 1, classes)).squeeze(1)
     merged = (weight.unsqueeze(0) - weight[labels].unsqueeze(1)).abs()  # (B, K, F)
     return torch.bmm(merged, radius.unsqueeze(2)).squeeze(2)
 

@@ -9,15 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surebound.errors import BoundError
 from surebound.graph import Node, Program
-from surebound.graph.program import Ref, resolve, resolve_kwargs
+from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness
+from surebound.propagate.chains import Chain, chains
 from surebound.propagate.constants import environment
 from surebound.propagate.elision import Tail, affine_tail, margins_from
 from surebound.propagate.interval import apply_rule
-from surebound.rules import BatchNorm, Context, check_supported, find, fused
+from surebound.propagate.joint import Joint
+from surebound.rules import BatchNorm, Context, check_supported, find
+from surebound.rules.fused import Block, run
+from surebound.rules.layouts import CHANNELWISE, RESHAPES, layer_of
+from surebound.rules.scaling import Norm, Scaling
 
 _CONTEXT = Context(Soundness.NONE)
 
@@ -55,7 +59,8 @@ def training_pass(
 
     batch_statistics: BatchNorm uses the statistics of the clean batch and updates its running ones, as
     nn.BatchNorm does in training mode; gradients flow through the statistics unless ``stop_statistics``.
-    keep: names of values before the affine tail whose bounds are wanted (``TrainingPass.kept``).
+    keep: names of values before the affine tail whose bounds are wanted (``TrainingPass.kept``); the statistics in
+    ``TrainingPass.norms`` are then differentiable, too.
     fast: use the fused column of the rules (``rules/fused.py``) where it has one; the same loss and gradients
     to rounding.
     """
@@ -63,8 +68,7 @@ def training_pass(
     program.check_input(x)
     tail = affine_tail(program) if elide else Tail(program.graph.output, ())
     statistics = _Statistics(program, stop_statistics) if batch_statistics else None
-    walk = _Walk(program, tail, statistics, clean=clean, bounds=bounds, record=record, fast=fast)
-    walk.keep = frozenset(keep) | {tail.start}
+    walk = _Walk(program, tail, statistics, clean=clean, bounds=bounds, record=record, keep=keep, fast=fast)
     start = Joint(x, _ball(x, eps, clip) if bounds else None)
     values = walk.run(start)
     margins = None
@@ -84,57 +88,6 @@ def _ball(x: Tensor, eps: float, clip: tuple[float, float] | None) -> Interval:
     return Interval(lower, upper)
 
 
-class Joint:
-    """The clean value of a batch and its bounds; stacked into one tensor of twice the batch where that is faster."""
-
-    __slots__ = ("_both", "_clean", "_interval", "_radius")
-
-    def __init__(self, clean: Tensor | None, interval: Interval | None) -> None:
-        self._clean, self._interval = clean, interval
-        self._both: Tensor | None = None
-        self._radius: Tensor | None = None
-
-    @classmethod
-    def stacked(cls, both: Tensor, radius: Tensor) -> Joint:
-        """both (2B, ...) clean values over centres, or (B, ...) centres alone; radius (B, ...)."""
-        joint = cls(None, None)
-        joint._both, joint._radius = both, radius
-        return joint
-
-    @property
-    def clean(self) -> Tensor:
-        if self._clean is None and self._both is not None and self._radius is not None:
-            self._clean = self._both[: self._radius.shape[0]]
-        if self._clean is None:
-            raise BoundError("the clean value of a pass that asked for bounds only")
-        return self._clean
-
-    @property
-    def interval(self) -> Interval:
-        if self._interval is None and self._both is not None and self._radius is not None:
-            self._interval = Interval.around(self._both[-self._radius.shape[0] :], self._radius)
-        if self._interval is None:
-            raise BoundError("the bounds of a pass that asked for clean values only")
-        return self._interval
-
-    def both(self, with_clean: bool) -> tuple[Tensor, Tensor]:
-        """The stacked form."""
-        if (
-            self._both is None
-            or self._radius is None
-            or (not with_clean and self._both.shape != self._radius.shape)
-        ):
-            center, self._radius = self.interval.center, self.interval.radius
-            self._both = torch.cat([self.clean, center]) if with_clean else center
-        return self._both, self._radius
-
-    @property
-    def shape(self) -> torch.Size:
-        if self._clean is not None:
-            return self._clean.shape
-        return self._radius.shape if self._radius is not None else self.interval.shape
-
-
 class _Statistics:
     """Batch statistics of the clean pass, standing in for the running ones."""
 
@@ -145,17 +98,20 @@ class _Statistics:
     def replace(self, norm: BatchNorm, node: Node, clean: Tensor, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments of a normalisation with mean and variance of its clean input (B, C, ...)."""
         mean, var = norm.statistics(clean)
-        self._update(
-            node.args[norm.running].name, mean.detach(), var.detach(), clean.numel() // clean.shape[1]
-        )
+        self._update(node, norm, mean.detach(), var.detach(), clean.numel() // clean.shape[1])
         if self.stop:
             mean, var = mean.detach(), var.detach()
         self.used[node.name] = (mean, var)
         return norm.replace(args, mean, var)
 
-    def _update(self, running_mean: str, mean: Tensor, var: Tensor, count: int) -> None:
+    def update(self, node: Node, norm: BatchNorm, used: Scaling) -> None:
+        """Follow the statistics that a block has used."""
+        self.used[node.name] = (used.mean, used.var)
+        self._update(node, norm, used.mean, used.var, used.count)
+
+    def _update(self, node: Node, norm: BatchNorm, mean: Tensor, var: Tensor, count: int) -> None:
         """Running statistics as nn.BatchNorm keeps them: exponential average, unbiased variance."""
-        path = self.program.graph.parameters[running_mean].rpartition(".")[0]
+        path = self.program.graph.parameters[node.args[norm.running].name].rpartition(".")[0]
         layer = self.program.module.get_submodule(path)
         if not isinstance(layer, nn.modules.batchnorm._BatchNorm):
             return
@@ -183,36 +139,84 @@ class _Walk:
         clean: bool,
         bounds: bool,
         record: bool,
+        keep: Collection[str],
         fast: bool,
     ) -> None:
         self.program, self.tail, self.statistics = program, tail, statistics
         self.clean, self.bounds, self.record = clean, bounds, record
-        self.fast = fast and bounds and program.graph.input_shape[0] is None
+        graph = program.graph
+        self.position = {node.name: i for i, node in enumerate(graph.nodes)}
+        norms = [i for i, node in enumerate(graph.nodes) if _norm(node) is not None]
+        self.last_norm = max(norms, default=-1) if statistics is not None else -1
+        self.fast = fast and bounds and graph.input_shape[0] is None
+        self.keep = frozenset(keep) | {tail.start}
+        self.outside = {node.name for node in tail.nodes}
+        found = chains(graph, self.keep, split=record, norms=not keep) if self.fast else ()
+        self.chains = [chain for chain in found if chain.last.name not in self.outside]
         self.recorded: list[Interval] = []
-        self.keep = frozenset((tail.start,))
-        self.after_relu: set[str] = set()
         self.doubled: dict[str, Any] = {}
 
     def run(self, start: Joint) -> dict[str, Any]:
         """Values by name: a Joint where the input is seen, the plain value elsewhere."""
         graph = self.program.graph
         env: dict[str, Any] = {**self.program.parameters(), graph.input: start}
-        tail = {node.name for node in self.tail.nodes}
-        norms = [i for i, node in enumerate(graph.nodes) if _norm(node) is not None]
-        last_norm = max(norms, default=-1) if self.statistics is not None else -1
-        for position, (node, dying) in enumerate(zip(graph.nodes, graph.dying, strict=True)):
-            clean = self.clean or position <= last_norm
-            bounds = self.bounds and node.name not in tail
-            if not node.varies:
+        first = {chain.nodes[0].name: chain for chain in self.chains}
+        last = {chain.last.name: chain for chain in self.chains}
+        inside = {node.name for chain in self.chains for node in chain.nodes}
+        entering: dict[str, Joint] = {}  # what the chains that have begun start from
+        for node, dying in zip(graph.nodes, graph.dying, strict=True):
+            clean, bounds = self._wants_clean(node), self.bounds and node.name not in self.outside
+            if node.name in first:
+                entering[first[node.name].last.name] = env[node.args[0].name]
+            if node.name in last:
+                env[node.name] = self._chain(last[node.name], entering.pop(node.name), env)
+            elif node.name in inside:
+                pass
+            elif not node.varies:
                 env[node.name] = apply_rule(
                     _CONTEXT, node, resolve(node.args, env), resolve_kwargs(node.kwargs, env)
                 )
             elif clean or bounds:
                 env[node.name] = self._step(node, env, clean, bounds)
-            for name in dying:
-                if name not in self.keep:
-                    env.pop(name, None)
+            for name in dying:  # not weights: a chain that has begun may still need them
+                if name not in self.keep and isinstance(env.get(name), Joint):
+                    del env[name]
         return env
+
+    def _wants_clean(self, node: Node) -> bool:
+        return self.clean or self.position[node.name] <= self.last_norm
+
+    def _chain(self, chain: Chain, x: Joint, env: dict[str, Any]) -> Joint:
+        """One block of the fused column."""
+        clean = self._wants_clean(chain.nodes[0])
+        layer = None
+        weight = bias = gamma = beta = on = order = norm = None
+        if chain.layer is not None:
+            _, weight, *rest = resolve((None, *chain.layer.args[1:]), env)
+            bias, layer = (rest[0] if rest else None), layer_of(chain.layer.op, tuple(rest[1:]))
+            both, radius = x.narrow(clean)
+            on, order = x.on, x.order
+        else:
+            both, radius = x.both(clean)
+        if chain.relu is not None and self.record:
+            self.recorded.append(x.interval)
+        column = _norm(chain.norm) if chain.norm is not None else None
+        if chain.norm is not None and column is not None:
+            gamma, beta, mean, var, eps = column.parts(resolve((None, *chain.norm.args[1:]), env))
+            norm = Norm(eps, mean, var) if self.statistics is None else Norm(eps, stop=self.statistics.stop)
+        block = Block(
+            layer=layer,
+            norm=norm,
+            relu=chain.relu is not None,
+            flat=chain.flatten is not None,
+            keep_clean=self._wants_clean(chain.last),
+            on_in=on,
+            order_in=order,
+        )
+        done = run(block, both, radius, weight, bias, gamma, beta)
+        if self.statistics is not None and chain.norm is not None and column is not None and block.scaling:
+            self.statistics.update(chain.norm, column, block.scaling)
+        return Joint.stacked(*done, block.on, _channels(chain.last), block.order)
 
     def _step(self, node: Node, env: dict[str, Any], clean: bool, bounds: bool) -> Joint:
         rule = find(node.op)
@@ -222,15 +226,11 @@ class _Walk:
         args = resolve(node.args, env)
         if self.statistics is not None and norm is not None:
             replaced = self.statistics.replace(norm, node, args[0].clean, args)
-            if self.fast and bounds and isinstance(args[0], Joint):
-                both, radius = args[0].both(clean)
-                scale, shift, _ = norm.scale(len(radius.shape), *replaced[1:])
-                return Joint.stacked(torch.addcmul(shift, both, scale), radius * scale.abs())
             value = norm.apply(args[0].clean, *replaced[1:]) if clean else None
             interval = apply_rule(_CONTEXT, node, (args[0].interval, *replaced[1:]), {}) if bounds else None
             return Joint(value, interval)
         if self.fast and bounds:
-            quick = self._fused(node, env, args, clean)
+            quick = self._moved(node, env, args, clean)
             if quick is not None:
                 return quick
         value = (
@@ -250,33 +250,27 @@ class _Walk:
             return tuple(Joint(c, None) for c in value)  # type: ignore[return-value]
         return Joint(value, interval)
 
-    def _fused(self, node: Node, env: dict[str, Any], args: tuple[Any, ...], clean: bool) -> Joint | None:
-        """One call of the fused column, or None where it has nothing for this node."""
+    def _moved(self, node: Node, env: dict[str, Any], args: tuple[Any, ...], clean: bool) -> Joint | None:
+        """Operators that only move entries, on the stacked value; None for all others."""
         x = args[0] if args else None
         if not isinstance(x, Joint) or any(isinstance(a, Joint) for a in args[1:]) or node.kwargs:
             return None
-        if node.op in fused.RELU:
-            self.after_relu.add(node.name)
-            return Joint.stacked(*fused.relu(*x.both(clean)))
-        source = node.args[0].name
-        if node.op in fused.ROWWISE:
+        if node.op in CHANNELWISE:
+            if node.op != "aten.clone.default" and len(args[1]) > 2 * (len(x.shape) - 2):
+                return None  # pads channels or examples
+            both, radius = x.narrow(clean)
+            move = CHANNELWISE[node.op]
+            return x.moved(move(both, *args[1:]), move(radius, *args[1:]))
+        if node.op in RESHAPES:
             both, radius = x.both(clean)
             if not self.doubled and clean:
                 self.doubled = environment(self.program, both.shape[0])
-            move = fused.ROWWISE[node.op]
+            move = RESHAPES[node.op]
             moved = move(both, *resolve(node.args[1:], {**env, **self.doubled} if clean else env))
             if node.shape is None or tuple(moved.shape) != (both.shape[0], *node.shape[1:]):
                 return None
-            if source in self.after_relu:
-                self.after_relu.add(node.name)
             return Joint.stacked(moved, move(radius, *args[1:]))
-        layer = fused.layer_of(node.op, args[3:]) if len(args) > 1 else None
-        if layer is None or not isinstance(node.args[0], Ref):
-            return None
-        if node.op == "aten.linear.default" and len(x.shape) != 2:
-            return None
-        bias = args[2] if len(args) > 2 else None
-        return Joint.stacked(*fused.weighted(*x.both(clean), args[1], bias, layer, source in self.after_relu))
+        return None
 
 
 def _part(value: Any, which: str) -> Any:
@@ -292,6 +286,11 @@ def _part(value: Any, which: str) -> Any:
     if isinstance(value, dict):
         return {key: _part(item, which) for key, item in value.items()}
     return value
+
+
+def _channels(node: Node) -> int:
+    """The channels of a value (B, C, ...)."""
+    return (node.shape[1] if node.shape is not None else None) or 0
 
 
 def _norm(node: Node) -> BatchNorm | None:

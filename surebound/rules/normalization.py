@@ -123,6 +123,7 @@ register(
                 dims, weight, bias, mean, var, eps
             ),
             running=3,
+            parts=lambda args: (*args[1:5], args[6]),
         ),
     )
 )

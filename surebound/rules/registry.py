@@ -77,6 +77,7 @@ class BatchNorm:
     apply: Callable[..., Tensor]  # the operator on tensors, differentiable in the statistics too
     scale: Callable[..., tuple[Tensor, Tensor, Tensor]]  # (dims, *args after x) -> scale, shift, size
     running: int  # position of the running mean among the arguments
+    parts: Callable[..., tuple[Any, ...]]  # args -> weight, bias, mean, var, eps
 
 
 @dataclass(frozen=True)

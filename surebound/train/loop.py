@@ -17,6 +17,7 @@ from surebound.data.order import BatchOrder, stream
 from surebound.data.types import to_unit
 from surebound.errors import ConfigError, DivergedError
 from surebound.graph import Program, program_of
+from surebound.native import keep_memory
 from surebound.numerics import Soundness
 from surebound.train.checkpoint import Checkpoint
 from surebound.train.clock import Clock
@@ -83,6 +84,7 @@ class Loop:
 
     def prepare(self) -> None:
         """Trace the network if the method wants it, and continue from the last checkpoint."""
+        keep_memory()
         if self.task.method.bound_based:  # before restoring: tracing may draw from the global generator
             self.program = program_of(self.task.model, self._examples(0)[0][:2])
         store = self.around.checkpoints

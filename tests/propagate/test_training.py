@@ -12,8 +12,8 @@ from torch import Tensor, nn
 import surebound as sb
 from surebound import models
 from surebound.graph import program_of
-from surebound.propagate import TrainingPass, training_pass
-from surebound.rules import fused
+from surebound.propagate import TrainingPass, training, training_pass
+from surebound.rules import layouts
 
 
 def switch_off_half(net: nn.Module) -> None:
@@ -74,23 +74,29 @@ def test_channels_that_are_off_are_really_left_out(monkeypatch):
     torch.manual_seed(0)
     net = models.small((1, 12, 12))
     switch_off_half(net)
-    seen: list[int] = []
-    original = fused.conv_layer
+    inputs: list[int] = []
+    backward: list[tuple[int, ...]] = []
+    original = training.layer_of
 
-    def spying(*args: object) -> fused.Layer | None:
-        layer = original(*args)  # type: ignore[arg-type]
-        if layer is None:
-            return None
+    def spying(op: str, rest: tuple[object, ...]) -> layouts.Layer | None:
+        layer = original(op, rest)
 
         def product(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-            seen.append(x.shape[1])
+            inputs.append(x.shape[1])
             return layer.product(x, w, b)
 
-        return fused.Layer(product, layer.backward, layer.grouped)
+        def gradient(g: Tensor, x: Tensor, w: Tensor, need: bool) -> tuple[Tensor | None, Tensor]:
+            backward.append(tuple(w.shape[:2]))
+            return layer.backward(g, x, w, need)
 
-    monkeypatch.setattr(fused, "conv_layer", spying)
+        return layouts.Layer(product, gradient)
+
+    monkeypatch.setattr(training, "layer_of", spying)
     run(net, torch.rand(4, 1, 12, 12), torch.zeros(4, dtype=torch.long))
-    assert seen[:2] == [1, 1] and max(seen[2:4]) <= 8  # of 16
+    assert inputs[:2] == [1, 1] and max(inputs[2:4]) <= 8  # of 16
+    assert max(inputs[4:]) <= 16 * 4  # of 32 channels of 2 x 2
+    wide = {w for w in backward if len(w) == 2}
+    assert max(outputs for outputs, _ in wide) <= 50  # of 100 units, and of 32 channels 16
 
 
 def test_margins_and_logits_are_those_of_the_public_functions():

@@ -1,0 +1,105 @@
+"""Elementwise passes of the training step: compiled where that is possible, in PyTorch with the same bits elsewhere."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from surebound.native import fallback
+from surebound.native.build import library
+from surebound.native.memory import keep_memory
+
+__all__ = ["columns_on", "keep_memory", "library", "relu", "relu_backward"]
+
+
+def columns_on(
+    both: Tensor, radius: Tensor, scale: Tensor | None, shift: Tensor | None, limit: int
+) -> Tensor | None:
+    """See ``fallback.columns_on``; the compiled one stops reading as soon as the limit is passed."""
+    kernels = library() if _plain(both, radius, scale, shift) else None
+    if kernels is None:
+        return fallback.columns_on(both, radius, scale, shift, limit)
+    rows, columns = radius.shape
+    on = torch.empty(columns, dtype=torch.bool)
+    clean, center = _parts(both, rows)
+    found = kernels.surebound_scan(
+        clean,
+        center,
+        radius.data_ptr(),
+        _at(scale),
+        _at(shift),
+        rows,
+        columns,
+        limit,
+        on.data_ptr(),
+        _threads(),
+    )
+    return on if found >= 0 else None
+
+
+def relu(
+    both: Tensor,
+    radius: Tensor,
+    scale: Tensor | None = None,
+    shift: Tensor | None = None,
+    on: Tensor | None = None,
+    *,
+    owned: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """See ``fallback.relu``; ``owned`` arguments may be overwritten."""
+    kernels = library() if _plain(both, radius, scale, shift) else None
+    if kernels is None:
+        return fallback.relu(both, radius, scale, shift, on)
+    rows, columns = radius.shape
+    n = columns if on is None else on.shape[0]
+    if owned and on is None and scale is None:
+        out, out_radius = both, radius
+    else:
+        out, out_radius = both.new_empty(both.shape[0], n), radius.new_empty(rows, n)
+    mask = torch.empty(rows, n, dtype=torch.uint8)
+    clean, center = _parts(both, rows)
+    out_clean, out_center = _parts(out, rows)
+    kernels.surebound_relu(
+        clean, center, radius.data_ptr(), _at(scale), _at(shift), _at(on), rows, columns, n,
+        out_clean, out_center, out_radius.data_ptr(), mask.data_ptr(), _threads(),
+    )  # fmt: skip
+    return out, out_radius, mask
+
+
+def relu_backward(g_both: Tensor, g_radius: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """See ``fallback.relu_backward``."""
+    kernels = library() if _plain(g_both, g_radius) else None
+    if kernels is None:
+        return fallback.relu_backward(g_both, g_radius, mask)
+    out, out_radius = torch.empty_like(g_both), torch.empty_like(g_radius)
+    rows = g_radius.shape[0]
+    clean, center = _parts(g_both, rows)
+    out_clean, out_center = _parts(out, rows)
+    kernels.surebound_relu_backward(
+        clean, center, g_radius.data_ptr(), mask.data_ptr(), g_radius.numel(),
+        out_clean, out_center, out_radius.data_ptr(), _threads(),
+    )  # fmt: skip
+    return out, out_radius
+
+
+def _plain(*values: Tensor | None) -> bool:
+    """Can the kernels read these: float32, contiguous, in main memory?"""
+    return all(
+        v is None or (v.dtype == torch.float32 and v.device.type == "cpu" and v.is_contiguous())
+        for v in values
+    )
+
+
+def _parts(both: Tensor, rows: int) -> tuple[int | None, int]:
+    """Addresses of the clean rows, if there are any, and of the centres."""
+    start = both.data_ptr()
+    stacked = both.shape[0] > rows
+    return (start if stacked else None), start + stacked * rows * both.shape[1] * both.element_size()
+
+
+def _at(value: Tensor | None) -> int | None:
+    return None if value is None else value.data_ptr()
+
+
+def _threads() -> int:
+    return torch.get_num_threads()

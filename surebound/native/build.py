@@ -1,0 +1,99 @@
+"""Compiles kernels.c once per machine with the system's C compiler, if there is one, and loads it.
+
+Nothing here may break a program: whatever goes wrong (no compiler, no place to write, a library that does not load)
+means that fallback.py computes the same numbers, which is said once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+import pooch
+
+#: Set to 0 to do without compiled kernels.
+SWITCH = "SUREBOUND_NATIVE"
+SOURCE = Path(__file__).with_name("kernels.c")
+#: No contraction of products and sums: the fallback's roundings are the reference.
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fPIC",
+    "-shared",
+)
+#: With OpenMP (PyTorch's own copy is already loaded under the same name) or, where there is none, one thread.
+THREADING = (("-fopenmp",), ("-fopenmp-simd",), ())
+BUILD_SECONDS = 60
+
+_log = logging.getLogger("surebound")
+
+
+@lru_cache(maxsize=1)
+def library() -> ctypes.CDLL | None:
+    """The compiled kernels, or None: built at the first call, found in the user's cache ever after."""
+    if os.environ.get(SWITCH, "1") == "0":
+        return None
+    try:
+        return _declare(ctypes.CDLL(str(_built())))
+    except (OSError, AttributeError, subprocess.SubprocessError, StopIteration) as reason:
+        _log.warning(
+            "training goes on without compiled kernels, a little slower (same results): %s. "
+            "Install a C compiler (cc, gcc or clang), or set %s=0 to stop trying",
+            reason or type(reason).__name__,
+            SWITCH,
+        )
+        return None
+
+
+def _built() -> Path:
+    """The shared library for this source, compiler and processor, compiled if it is not there yet."""
+    compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        raise OSError("no C compiler was found")
+    folder = Path(pooch.os_cache("surebound")) / "native"
+    key = hashlib.sha256("\0".join([SOURCE.read_text(), compiler, *FLAGS, _processor()]).encode()).hexdigest()
+    target = folder / f"kernels-{key[:16]}.so"
+    if target.exists():
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made = Path(scratch) / target.name
+        for threading in THREADING:
+            command = [*compiler.split(), *FLAGS, *threading, str(SOURCE), "-o", str(made), "-lm"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
+            if done.returncode == 0:
+                made.replace(target)  # atomic: two processes may build at the same time
+                return target
+    raise OSError(f"{compiler} could not compile the kernels: {done.stderr.strip()[:200]}")
+
+
+def _processor() -> str:
+    """What -march=native depends on: a home directory may be shared by different machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        flags = platform.processor()
+    return platform.machine() + flags
+
+
+def _declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
+    p, n = ctypes.c_void_p, ctypes.c_int64
+    kernels.surebound_scan.argtypes = [p, p, p, p, p, n, n, n, p, n]
+    kernels.surebound_scan.restype = n
+    kernels.surebound_relu.argtypes = [p, p, p, p, p, p, n, n, n, p, p, p, p, n]
+    kernels.surebound_relu.restype = None
+    kernels.surebound_relu_backward.argtypes = [p, p, p, p, n, p, p, p, n]
+    kernels.surebound_relu_backward.restype = None
+    return kernels

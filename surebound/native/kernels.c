@@ -1,0 +1,161 @@
+/* Elementwise passes of a training step on rows of channels, in one sweep over memory each.
+
+   Nothing here adds up over rows, and the compiler may not contract products and sums (-ffp-contract=off): every
+   number is the one that fallback.py computes, bit for bit, whatever the number of threads. NaN stays NaN and counts
+   as "on", so that a diverged network is seen to have diverged. */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ON(v) (!((v) <= 0.0f))
+#define RELU(v) ((v) <= 0.0f ? 0.0f : (v))
+#define SMALL 16384 /* below so many numbers starting threads costs more than it saves */
+
+/* Which columns have a clean value or an upper bound that is not <= 0 in some row. Gives up, with -1, as soon as more
+   than `limit` are known. clean, scale and shift may be NULL. */
+static int64_t scan(const float *clean, const float *mu, const float *r, const float *scale, const float *shift,
+                    int64_t rows, int64_t columns, int64_t limit, int32_t *on) {
+    memset(on, 0, columns * sizeof *on);
+    int64_t count = 0;
+    int64_t every = columns >= 1024 ? 1 : 1024 / columns;
+    for (int64_t i = 0; i < rows; i++) {
+        const float *m = mu + i * columns, *d = r + i * columns, *c = clean ? clean + i * columns : m;
+        if (scale) {
+#pragma omp simd
+            for (int64_t j = 0; j < columns; j++) {
+                float v = m[j] * scale[j] + shift[j], x = c[j] * scale[j] + shift[j];
+                on[j] |= ON(v + d[j] * fabsf(scale[j])) | ON(x);
+            }
+        } else {
+#pragma omp simd
+            for (int64_t j = 0; j < columns; j++) on[j] |= ON(m[j] + d[j]) | ON(c[j]);
+        }
+        if ((i + 1) % every == 0 || i + 1 == rows) {
+            count = 0;
+            for (int64_t j = 0; j < columns; j++) count += on[j];
+            if (count > limit) return -1;
+        }
+    }
+    return count;
+}
+
+int64_t surebound_scan(const float *clean, const float *mu, const float *r, const float *scale, const float *shift,
+                       int64_t rows, int64_t columns, int64_t limit, uint8_t *on, int64_t threads) {
+    if (rows * columns < SMALL) threads = 1;
+    int32_t *found = malloc(threads * columns * sizeof *found);
+    if (!found) return -1;
+    int64_t over = 0;
+#pragma omp parallel for num_threads(threads) reduction(| : over) schedule(static, 1)
+    for (int64_t t = 0; t < threads; t++) {
+        int64_t first = rows * t / threads, last = rows * (t + 1) / threads, k = first * columns;
+        over |= scan(clean ? clean + k : NULL, mu + k, r + k, scale, shift, last - first, columns, limit,
+                     found + t * columns) < 0;
+    }
+    int64_t count = 0;
+    for (int64_t j = 0; j < columns; j++) {
+        on[j] = 0;
+        for (int64_t t = 0; t < threads; t++) on[j] |= (uint8_t)found[t * columns + j];
+        count += on[j];
+    }
+    free(found);
+    return over || count > limit ? -1 : count;
+}
+
+/* ReLU of one row; bits of the mask: 1 clean, 2 lower, 4 upper. c and oc may be NULL together. */
+static inline void relu_row(const float *c, const float *m, const float *d, float *oc, float *om, float *od, uint8_t *mask,
+                            int64_t n) {
+    if (c) {
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++) {
+            float x = c[j], l = m[j] - d[j], u = m[j] + d[j];
+            mask[j] = (uint8_t)(ON(x) | ON(l) << 1 | ON(u) << 2);
+            l = RELU(l), u = RELU(u);
+            oc[j] = RELU(x), om[j] = (l + u) * 0.5f, od[j] = (u - l) * 0.5f;
+        }
+    } else {
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++) {
+            float l = m[j] - d[j], u = m[j] + d[j];
+            mask[j] = (uint8_t)(ON(l) << 1 | ON(u) << 2);
+            l = RELU(l), u = RELU(u);
+            om[j] = (l + u) * 0.5f, od[j] = (u - l) * 0.5f;
+        }
+    }
+}
+
+static inline void pick(const float *from, float *to, const int64_t *on, int64_t n, const float *scale, const float *shift) {
+    if (on) {
+        if (scale)
+#pragma omp simd
+            for (int64_t j = 0; j < n; j++) to[j] = from[on[j]] * scale[on[j]] + shift[on[j]];
+        else
+#pragma omp simd
+            for (int64_t j = 0; j < n; j++) to[j] = from[on[j]];
+    } else
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++) to[j] = from[j] * scale[j] + shift[j];
+}
+
+static inline void pick_radius(const float *from, float *to, const int64_t *on, int64_t n, const float *scale) {
+    if (on) {
+        if (scale)
+#pragma omp simd
+            for (int64_t j = 0; j < n; j++) to[j] = from[on[j]] * fabsf(scale[on[j]]);
+        else
+#pragma omp simd
+            for (int64_t j = 0; j < n; j++) to[j] = from[on[j]];
+    } else
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++) to[j] = from[j] * fabsf(scale[j]);
+}
+
+/* (clean, centre, radius) of `rows` x `columns` -> their ReLU on the columns `on` (n of them; NULL: all). Without `on`
+   and without `scale` outputs may be the inputs. */
+void surebound_relu(const float *clean, const float *mu, const float *r, const float *scale, const float *shift,
+                    const int64_t *on, int64_t rows, int64_t columns, int64_t n, float *out_clean, float *out_mu, float *out_r,
+                    uint8_t *mask, int64_t threads) {
+    if (!on && !scale) { /* one long row per thread */
+        int64_t total = rows * columns, block = 4096, blocks = (total + block - 1) / block;
+#pragma omp parallel for num_threads(threads) if (total >= SMALL) schedule(static)
+        for (int64_t b = 0; b < blocks; b++) {
+            int64_t k = b * block, m = total - k < block ? total - k : block;
+            relu_row(clean ? clean + k : NULL, mu + k, r + k, clean ? out_clean + k : NULL, out_mu + k, out_r + k, mask + k, m);
+        }
+        return;
+    }
+#pragma omp parallel for num_threads(threads) if (rows * n >= SMALL) schedule(static)
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t from = i * columns, to = i * n;
+        if (clean) pick(clean + from, out_clean + to, on, n, scale, shift);
+        pick(mu + from, out_mu + to, on, n, scale, shift);
+        pick_radius(r + from, out_r + to, on, n, scale);
+        relu_row(clean ? out_clean + to : NULL, out_mu + to, out_r + to, clean ? out_clean + to : NULL, out_mu + to, out_r + to,
+                 mask + to, n);
+    }
+}
+
+/* Gradients through it: g of the outputs -> of the inputs, all of `total` numbers. */
+void surebound_relu_backward(const float *g_clean, const float *g_mu, const float *g_r, const uint8_t *mask, int64_t total,
+                             float *out_clean, float *out_mu, float *out_r, int64_t threads) {
+    int64_t block = 4096, blocks = (total + block - 1) / block;
+#pragma omp parallel for num_threads(threads) if (total >= SMALL) schedule(static)
+    for (int64_t b = 0; b < blocks; b++) {
+        int64_t k = b * block, n = total - k < block ? total - k : block;
+        const float *gm = g_mu + k, *gr = g_r + k;
+        const uint8_t *m = mask + k;
+        float *om = out_mu + k, *or = out_r + k;
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++) {
+            int32_t bits = m[j];
+            float l = (bits & 2) ? (gm[j] - gr[j]) * 0.5f : 0.0f, u = (bits & 4) ? (gm[j] + gr[j]) * 0.5f : 0.0f;
+            om[j] = l + u, or[j] = u - l;
+        }
+        if (g_clean) {
+            const float *gc = g_clean + k;
+            float *oc = out_clean + k;
+#pragma omp simd
+            for (int64_t j = 0; j < n; j++) oc[j] = (m[j] & 1) ? gc[j] : 0.0f;
+        }
+    }
+}

@@ -1,0 +1,137 @@
+"""Weighted operators and memory layouts for training's fast column: channels on axis 1, innermost in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A weighted operator: product and its two gradients, with channels on axis 1 of input and output."""
+
+    product: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+    backward: Callable[
+        [Tensor, Tensor, Tensor, bool], tuple[Tensor | None, Tensor]
+    ]  # (g, x, w, need x) -> gx, gw
+
+
+def layer_of(op: str, rest: tuple[Any, ...]) -> Layer | None:
+    """The fast form of a weighted operator with the arguments after (x, weight, bias), if there is one."""
+    if op == "aten.linear.default":
+        return linear_layer()
+    for rank in (1, 2, 3):
+        if op == f"aten.conv{rank}d.default":
+            return conv_layer(rank, *rest)
+    return None
+
+
+def linear_layer() -> Layer:
+    """x (N, F)."""
+
+    def backward(g: Tensor, x: Tensor, w: Tensor, need_x: bool) -> tuple[Tensor | None, Tensor]:
+        return (g @ w if need_x else None), g.t() @ x
+
+    return Layer(F.linear, backward)
+
+
+def conv_layer(
+    rank: int, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Layer | None:
+    """x (N, C, *size); None where a spelling has no fast form."""
+    if isinstance(padding, str) or groups != 1:
+        return None
+    s, p, d = (
+        [v] * rank if isinstance(v, int) else list(v) * (rank if len(v) == 1 else 1)
+        for v in (stride, padding, dilation)
+    )
+    zero = [0] * rank
+
+    def product(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+        return torch.convolution(x, w, b, s, p, d, False, zero, 1)
+
+    def backward(g: Tensor, x: Tensor, w: Tensor, need_x: bool) -> tuple[Tensor | None, Tensor]:
+        mask = [need_x, True, False]
+        gx, gw, _ = torch.ops.aten.convolution_backward(g, x, w, None, s, p, d, False, zero, 1, mask)
+        return gx, gw
+
+    return Layer(product, backward)
+
+
+def channels_last(value: Tensor) -> Tensor:
+    """Images with their channels innermost, which the convolution kernels like best; other ranks as they are.
+
+    With one channel (or one pixel) both layouts are the same memory, and PyTorch decides by the strides which one
+    is meant: they are written out.
+    """
+    if value.dim() != 4:
+        return value
+    _, c, h, w = value.shape
+    value = value.contiguous(memory_format=torch.channels_last)
+    strides = (c * h * w, 1, w * c, c)
+    return value if value.stride() == strides else value.as_strided(value.shape, strides)
+
+
+def to_rows(value: Tensor) -> Tensor:
+    """(N, C, *size) as rows (N * size, C): a view where channels are innermost in memory."""
+    if value.dim() == 2:
+        return value.contiguous()
+    return value.movedim(1, -1).reshape(-1, value.shape[1]).contiguous()
+
+
+def from_rows(rows: Tensor, examples: int, size: torch.Size) -> Tensor:
+    """Back from ``to_rows``, without a copy."""
+    if not size:
+        return rows
+    return channels_last(rows.view(examples, *size, rows.shape[1]).movedim(-1, 1))
+
+
+def spread(value: Tensor, axis: int, on: Tensor | None, channels: int) -> Tensor:
+    """Put the entries ``on`` of an axis back among zeros; None: they are all there."""
+    if on is None:
+        return value
+    shape = [channels if i == axis else n for i, n in enumerate(value.shape)]
+    return value.new_zeros(shape).index_copy_(axis, on, value)
+
+
+def flattened(on: Tensor, channels: int, positions: int) -> Tensor:
+    """Numbers that PyTorch's flatten gives to units that are counted with the channel innermost."""
+    return on % channels * positions + on // channels
+
+
+def reorder(value: Tensor, outer: int, inner: int) -> Tensor:
+    """Columns (N, outer * inner) counted with ``inner`` innermost -> with ``outer`` innermost."""
+    return value.reshape(-1, outer, inner).transpose(1, 2).reshape(value.shape[0], -1)
+
+
+def unflatten(g: Tensor, on: Tensor | None, channels: int, size: torch.Size) -> tuple[Tensor, Tensor | None]:
+    """Units (N, n) that are ``on`` as rows (N * size, c), and which c channels have such units (None: all)."""
+    if on is None:
+        return g.view(-1, channels), None
+    alive = torch.zeros(channels, dtype=torch.bool, device=on.device)
+    alive[on % channels] = True
+    kept = alive.nonzero().squeeze(1)
+    rank = alive.cumsum(0) - 1
+    columns = on // channels * kept.numel() + rank[on % channels]
+    return spread(g, 1, columns, math.prod(size) * kept.numel()).view(-1, kept.numel()), kept
+
+
+#: Operators that treat each example and channel by itself, whatever the size of the batch, and keep zeros zeros.
+CHANNELWISE: dict[str, Callable[..., Tensor]] = {
+    "aten.clone.default": torch.clone,
+    "aten.pad.default": F.pad,
+    "aten.constant_pad_nd.default": torch.constant_pad_nd,
+}
+#: Operators that only rename the axes of each example.
+RESHAPES: dict[str, Callable[..., Tensor]] = {
+    "aten.view.default": torch.reshape,
+    "aten.reshape.default": torch.reshape,
+    "aten.flatten.using_ints": torch.flatten,
+}
+RELU = ("aten.relu.default",)

@@ -1,0 +1,78 @@
+"""BatchNorm in training's fast column: y = scale x + shift per channel, with the statistics of the clean batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A BatchNorm: with given statistics (C,) or, without, with those of the clean batch."""
+
+    eps: float
+    mean: Tensor | None = None
+    var: Tensor | None = None
+    stop: bool = False  # no gradient through the batch's statistics
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """A BatchNorm whose statistics are known; everything (C,)."""
+
+    norm: Norm
+    mean: Tensor
+    var: Tensor
+    inverse: Tensor  # 1 / sqrt(var + eps)
+    scale: Tensor
+    shift: Tensor
+    count: int  # rows that the statistics are of
+
+    @classmethod
+    def of(cls, norm: Norm, clean: Tensor, gamma: Tensor | None, beta: Tensor | None) -> Scaling:
+        """clean (R, C): the rows whose statistics count."""
+        if norm.mean is not None and norm.var is not None:
+            mean, var = norm.mean, norm.var
+        else:
+            var, mean = torch.var_mean(clean, dim=0, correction=0)
+        inverse = torch.rsqrt(var + norm.eps)
+        scale = inverse if gamma is None else inverse * gamma
+        offset = mean * scale
+        shift = -offset if beta is None else beta - offset
+        return cls(norm, mean, var, inverse, scale, shift, clean.shape[0])
+
+    def apply(self, both: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows (P R, C) and (R, C), scaled."""
+        return (both * self.scale).add_(self.shift), radius * self.scale.abs()
+
+    def backward(
+        self, g: Tensor, g_radius: Tensor, both: Tensor, radius: Tensor, on: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Gradients of both and radius on the channels ``on``, of gamma and of beta on the same.
+
+        g (P' R, n) and g_radius (R, n) come from the output; both (P R, C), radius (R, C) were the input. P' is 1
+        when only the centres went on.
+        """
+        if on is not None:
+            both, radius = both.index_select(1, on), radius.index_select(1, on)
+        scale, mean, inverse = (
+            v if on is None else v.index_select(0, on) for v in (self.scale, self.mean, self.inverse)
+        )
+        rows = radius.shape[0]
+        g_shift = g.sum(0)
+        g_scale = (g * both[-g.shape[0] :]).sum(0) + (g_radius * radius).sum(0) * scale.sign()
+        g_scale = g_scale - mean * g_shift  # shift = beta - mean scale
+        g_both, g_radius = g * scale, g_radius * scale.abs()
+        if self.norm.mean is None and not self.norm.stop:
+            # scale = gamma / sqrt(var + eps), and mean and var are means over the clean rows
+            slope = -g_scale * scale * inverse.square() / rows
+            offset = -scale * g_shift / rows - slope * mean
+            if both.shape[0] == g_both.shape[0]:
+                g_both[:rows].add_(offset).addcmul_(both[:rows], slope)
+            else:
+                g_both = torch.cat([torch.addcmul(offset, both[:rows], slope), g_both])
+        elif both.shape[0] != g_both.shape[0]:
+            g_both = torch.cat([torch.zeros_like(g_both), g_both])
+        return g_both, g_radius, g_scale * inverse, g_shift
