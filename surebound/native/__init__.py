@@ -66,17 +66,20 @@ def relu(
     return out, out_radius, mask
 
 
-def relu_backward(g_both: Tensor, g_radius: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+def relu_backward(
+    g_both: Tensor, g_radius: Tensor, mask: Tensor, to: Tensor | None = None, columns: int = 0
+) -> tuple[Tensor, Tensor]:
     """See ``fallback.relu_backward``."""
     kernels = library() if _plain(g_both, g_radius) else None
     if kernels is None:
-        return fallback.relu_backward(g_both, g_radius, mask)
-    out, out_radius = torch.empty_like(g_both), torch.empty_like(g_radius)
-    rows = g_radius.shape[0]
+        return fallback.relu_backward(g_both, g_radius, mask, to, columns)
+    rows, n = g_radius.shape
+    columns = n if to is None else columns
+    out, out_radius = g_both.new_empty(g_both.shape[0], columns), g_radius.new_empty(rows, columns)
     clean, center = _parts(g_both, rows)
     out_clean, out_center = _parts(out, rows)
     kernels.surebound_relu_backward(
-        clean, center, g_radius.data_ptr(), mask.data_ptr(), g_radius.numel(),
+        clean, center, g_radius.data_ptr(), mask.data_ptr(), _at(to), rows, n, columns,
         out_clean, out_center, out_radius.data_ptr(), _threads(),
     )  # fmt: skip
     return out, out_radius

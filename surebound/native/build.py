@@ -21,7 +21,8 @@ import pooch
 
 #: Set to 0 to do without compiled kernels.
 SWITCH = "SUREBOUND_NATIVE"
-SOURCE = Path(__file__).with_name("kernels.c")
+#: Read with this file, so that the two fit together even if the package is replaced while a program runs.
+SOURCE = Path(__file__).with_name("kernels.c").read_text(encoding="utf-8")
 #: No contraction of products and sums: the fallback's roundings are the reference.
 FLAGS = (
     "-O3",
@@ -62,7 +63,7 @@ def _built() -> Path:
     if compiler is None:
         raise OSError("no C compiler was found")
     folder = Path(pooch.os_cache("surebound")) / "native"
-    key = hashlib.sha256("\0".join([SOURCE.read_text(), compiler, *FLAGS, _processor()]).encode()).hexdigest()
+    key = hashlib.sha256("\0".join([SOURCE, compiler, *FLAGS, _processor()]).encode()).hexdigest()
     target = folder / f"kernels-{key[:16]}.so"
     if target.exists():
         return target
@@ -70,8 +71,10 @@ def _built() -> Path:
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / target.name
         for threading in THREADING:
-            command = [*compiler.split(), *FLAGS, *threading, str(SOURCE), "-o", str(made), "-lm"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
+            command = [*compiler.split(), *FLAGS, *threading, "-x", "c", "-", "-o", str(made), "-lm"]
+            done = subprocess.run(
+                command, input=SOURCE, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
+            )
             if done.returncode == 0:
                 made.replace(target)  # atomic: two processes may build at the same time
                 return target
@@ -94,6 +97,6 @@ def _declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     kernels.surebound_scan.restype = n
     kernels.surebound_relu.argtypes = [p, p, p, p, p, p, n, n, n, p, p, p, p, n]
     kernels.surebound_relu.restype = None
-    kernels.surebound_relu_backward.argtypes = [p, p, p, p, n, p, p, p, n]
+    kernels.surebound_relu_backward.argtypes = [p, p, p, p, p, n, n, n, p, p, p, n]
     kernels.surebound_relu_backward.restype = None
     return kernels

@@ -45,8 +45,13 @@ def relu(
     return out, upper.sub_(lower).mul_(0.5), mask
 
 
-def relu_backward(g_both: Tensor, g_radius: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of the inputs from those of the outputs, on the columns that were kept."""
+def relu_backward(
+    g_both: Tensor, g_radius: Tensor, mask: Tensor, to: Tensor | None = None, columns: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Gradients of the inputs from those of the outputs, on the columns that were kept.
+
+    to: the places (n,) of these columns among ``columns``; the others are 0.
+    """
     rows = g_radius.shape[0]
     g_center = g_both[-rows:]
     lower = ((g_center - g_radius) * 0.5).masked_fill_((mask & 2) == 0, 0.0)
@@ -55,7 +60,14 @@ def relu_backward(g_both: Tensor, g_radius: Tensor, mask: Tensor) -> tuple[Tenso
     if g_both.shape[0] > rows:
         out[:rows] = g_both[:rows].masked_fill((mask & 1) == 0, 0.0)
     torch.add(lower, upper, out=out[-rows:])
-    return out, upper.sub_(lower)
+    out_radius = upper.sub_(lower)
+    if to is None:
+        return out, out_radius
+    return _placed(out, to, columns), _placed(out_radius, to, columns)
+
+
+def _placed(value: Tensor, to: Tensor, columns: int) -> Tensor:
+    return value.new_zeros(value.shape[0], columns).index_copy_(1, to, value)
 
 
 def _scaled(

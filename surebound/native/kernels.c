@@ -135,27 +135,51 @@ void surebound_relu(const float *clean, const float *mu, const float *r, const f
     }
 }
 
-/* Gradients through it: g of the outputs -> of the inputs, all of `total` numbers. */
-void surebound_relu_backward(const float *g_clean, const float *g_mu, const float *g_r, const uint8_t *mask, int64_t total,
-                             float *out_clean, float *out_mu, float *out_r, int64_t threads) {
-    int64_t block = 4096, blocks = (total + block - 1) / block;
+static inline void relu_gradient(const float *gm, const float *gr, const uint8_t *m, float *om, float *or, int64_t n) {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
+        int32_t bits = m[j];
+        float l = (bits & 2) ? (gm[j] - gr[j]) * 0.5f : 0.0f, u = (bits & 4) ? (gm[j] + gr[j]) * 0.5f : 0.0f;
+        om[j] = l + u, or[j] = u - l;
+    }
+}
+
+/* Gradients through it: g of the outputs (rows x n) -> of the inputs. With `to`, column j goes to column to[j] of
+   `columns`, the others being 0. */
+void surebound_relu_backward(const float *g_clean, const float *g_mu, const float *g_r, const uint8_t *mask, const int64_t *to,
+                             int64_t rows, int64_t n, int64_t columns, float *out_clean, float *out_mu, float *out_r,
+                             int64_t threads) {
+    if (to) {
+#pragma omp parallel for num_threads(threads) if (rows * columns >= SMALL) schedule(static)
+        for (int64_t i = 0; i < rows; i++) {
+            const float *gm = g_mu + i * n, *gr = g_r + i * n;
+            const uint8_t *m = mask + i * n;
+            float *om = out_mu + i * columns, *or = out_r + i * columns;
+            memset(om, 0, columns * sizeof *om);
+            memset(or, 0, columns * sizeof *or);
+            for (int64_t j = 0; j < n; j++) {
+                float l = (m[j] & 2) ? (gm[j] - gr[j]) * 0.5f : 0.0f, u = (m[j] & 4) ? (gm[j] + gr[j]) * 0.5f : 0.0f;
+                om[to[j]] = l + u, or[to[j]] = u - l;
+            }
+            if (g_clean) {
+                float *oc = out_clean + i * columns;
+                memset(oc, 0, columns * sizeof *oc);
+                for (int64_t j = 0; j < n; j++) oc[to[j]] = (m[j] & 1) ? g_clean[i * n + j] : 0.0f;
+            }
+        }
+        return;
+    }
+    int64_t total = rows * n, block = 4096, blocks = (total + block - 1) / block;
 #pragma omp parallel for num_threads(threads) if (total >= SMALL) schedule(static)
     for (int64_t b = 0; b < blocks; b++) {
-        int64_t k = b * block, n = total - k < block ? total - k : block;
-        const float *gm = g_mu + k, *gr = g_r + k;
-        const uint8_t *m = mask + k;
-        float *om = out_mu + k, *or = out_r + k;
-#pragma omp simd
-        for (int64_t j = 0; j < n; j++) {
-            int32_t bits = m[j];
-            float l = (bits & 2) ? (gm[j] - gr[j]) * 0.5f : 0.0f, u = (bits & 4) ? (gm[j] + gr[j]) * 0.5f : 0.0f;
-            om[j] = l + u, or[j] = u - l;
-        }
+        int64_t k = b * block, size = total - k < block ? total - k : block;
+        relu_gradient(g_mu + k, g_r + k, mask + k, out_mu + k, out_r + k, size);
         if (g_clean) {
             const float *gc = g_clean + k;
+            const uint8_t *m = mask + k;
             float *oc = out_clean + k;
 #pragma omp simd
-            for (int64_t j = 0; j < n; j++) oc[j] = (m[j] & 1) ? gc[j] : 0.0f;
+            for (int64_t j = 0; j < size; j++) oc[j] = (m[j] & 1) ? gc[j] : 0.0f;
         }
     }
 }

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from surebound.rules.fused import channels_last
+from surebound.rules.layouts import channels_last
 
 #: A convolution whose window holds at most this many numbers is a product of matrices and a sum of windows.
 WINDOW = 64

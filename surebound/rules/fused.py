@@ -25,7 +25,7 @@ from surebound.rules.layouts import (
     reorder,
     spread,
     to_rows,
-    unflatten,
+    unflattened,
 )
 from surebound.rules.scaling import Norm, Scaling
 
@@ -117,10 +117,14 @@ class _Run(torch.autograd.Function):
         both, radius, used, absolute, rows, rows_radius, mask = ctx.saved_tensors
         examples, on, channels = g_radius.shape[0], ctx.columns, ctx.channels
         g, gr = to_rows(g_both), to_rows(g_radius)
-        if mask is not None:
+        if block.flat and on is not None:
+            on, to = unflattened(on, channels)
+            g, gr = native.relu_backward(g, gr, mask, to, on.numel() * ctx.size.numel())
+        elif mask is not None:
             g, gr = native.relu_backward(g, gr, mask)
         if block.flat:
-            (g, on), (gr, _) = unflatten(g, on, channels, ctx.size), unflatten(gr, on, channels, ctx.size)
+            alive = channels if on is None else on.numel()
+            g, gr = g.view(-1, alive), gr.view(-1, alive)
         g_gamma = g_beta = None
         if block.scaling is not None:
             g, gr, g_gamma, g_beta = block.scaling.backward(g, gr, rows, rows_radius, on)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -110,16 +109,13 @@ def reorder(value: Tensor, outer: int, inner: int) -> Tensor:
     return value.reshape(-1, outer, inner).transpose(1, 2).reshape(value.shape[0], -1)
 
 
-def unflatten(g: Tensor, on: Tensor | None, channels: int, size: torch.Size) -> tuple[Tensor, Tensor | None]:
-    """Units (N, n) that are ``on`` as rows (N * size, c), and which c channels have such units (None: all)."""
-    if on is None:
-        return g.view(-1, channels), None
+def unflattened(on: Tensor, channels: int) -> tuple[Tensor, Tensor]:
+    """Of units counted with the channel innermost: their channels (c,), and their places among the units of those."""
     alive = torch.zeros(channels, dtype=torch.bool, device=on.device)
     alive[on % channels] = True
     kept = alive.nonzero().squeeze(1)
     rank = alive.cumsum(0) - 1
-    columns = on // channels * kept.numel() + rank[on % channels]
-    return spread(g, 1, columns, math.prod(size) * kept.numel()).view(-1, kept.numel()), kept
+    return kept, on // channels * kept.numel() + rank[on % channels]
 
 
 #: Operators that treat each example and channel by itself, whatever the size of the batch, and keep zeros zeros.

@@ -67,6 +67,9 @@ def test_compiled_and_fallback_give_the_same_bits(monkeypatch, rows, columns, pa
         g, gr = torch.randn_like(mine[0]), torch.randn_like(mine[1])
         back = native.relu_backward(g, gr, mine[2])
         assert all(map(same_bits, back, fallback.relu_backward(g, gr, mine[2])))
+        to = torch.arange(g.shape[1]) * 3 + 1
+        back = native.relu_backward(g, gr, mine[2], to, 3 * g.shape[1])
+        assert all(map(same_bits, back, fallback.relu_backward(g, gr, mine[2], to, 3 * g.shape[1])))
     kept = native.relu(both.clone(), radius.clone(), scale, shift, None)
     assert all(map(same_bits, native.relu(both, radius, scale, shift, None, owned=True), kept))
 
