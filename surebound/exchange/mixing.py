@@ -14,8 +14,10 @@ from surebound.numerics import gamma
 _STEPS = 40
 
 
-def mixed_upper(a: Tensor, b: Tensor, box: Interval, valid: Tensor) -> tuple[Tensor, Tensor]:
-    """The smallest sound bound found of a mixture, (B,), and its weights (B, S).
+def mixed_upper(
+    a: Tensor, b: Tensor, box: Interval, valid: Tensor, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The smallest sound bound found of a mixture, (B,), and its weights (B, S), or the bound of given weights >= 0.
 
     a (S, B, *input) and b (S, B): the rows' bounds; valid (B, S): rows that there are.
     """
@@ -24,7 +26,8 @@ def mixed_upper(a: Tensor, b: Tensor, box: Interval, valid: Tensor) -> tuple[Ten
     offset = torch.where(valid, offset, torch.zeros_like(offset))
     wide = torch.where(valid.unsqueeze(2), wide, torch.zeros_like(wide))
     low, high = box.lower.flatten(1).double(), box.upper.flatten(1).double()
-    weights = _weights(wide, offset, low, high, valid)
+    if weights is None:
+        weights = _weights(wide, offset, low, high, valid)
     return _sound(wide, offset, low, high, weights), weights
 
 

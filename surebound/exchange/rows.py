@@ -17,10 +17,10 @@ from torch import Tensor
 from surebound.errors import BoundError, UnsupportedOperatorError
 from surebound.exchange.boxes import Rows
 from surebound.exchange.problem import Problem
+from surebound.exchange.signs import SignSearch
 from surebound.graph.onnx_build import ImportedNetwork, with_rows
 from surebound.interval import Interval
 from surebound.numerics import Soundness, round_up
-from surebound.propagate.linear import Crown
 from surebound.region import Box
 from surebound.verify.branch_and_bound import Options, search
 from surebound.verify.query import Query
@@ -36,10 +36,23 @@ def decide_rows(
 ) -> tuple[str, str]:
     """ "unsat" if no case (N of them, one box) can hold; "sat", "timeout" or "unknown", with the reason."""
     single = rows.valid.sum(1) == 1
-    if not bool(single.all()):
-        return _several(problem, box, rows, deadline, candidate)
-    c, d = rows.c[:, 0], rows.d[:, 0]  # (N, K), (N,)
-    return _decide(problem, box, c, d, rows.strict[:, 0], deadline, candidate)
+    worst, reason = "unsat", ""
+    for part, several in ((single, False), (~single, True)):
+        index = part.nonzero()[:, 0]
+        if not len(index):
+            continue
+        some = rows[index]
+        if several:
+            found, why = _several(problem, box, some, deadline, candidate)
+        else:  # a case's rows come first
+            found, why = _decide(
+                problem, box, some.c[:, 0], some.d[:, 0], some.strict[:, 0], deadline, candidate
+            )
+        if found == "sat":
+            return found, ""
+        if found != "unsat":
+            worst, reason = found, why
+    return worst, reason
 
 
 def _decide(
@@ -110,39 +123,10 @@ def _by_mip(
 def _several(
     problem: Problem, box: Interval, rows: Rows, deadline: float, candidate: Callable[[Tensor], bool]
 ) -> tuple[str, str]:
-    """Cases of several rows: refuting one row refutes the case; the one with the smallest bound is tried first."""
-    with torch.no_grad():
-        upper = (
-            Crown()
-            .margins(
-                problem.network.program,
-                Interval(box.lower.expand(1, *box.shape[1:]), box.upper.expand(1, *box.shape[1:])),
-                rows.c.flatten(0, 1).unsqueeze(0),
-                rows.finite_d.flatten().unsqueeze(0),
-                problem.soundness,
-            )
-            .reshape(rows.d.shape)
-        )
-    upper = torch.where(rows.valid, upper, torch.inf)
-    open_cases = (~rows.refuted(upper).any(1)).nonzero()[:, 0].tolist()
-    worst, reason = "unsat", ""
-    for i in open_cases:
-        order = upper[i].argsort().tolist()
-        found = "unknown"
-        for at, row in enumerate(order[: int(rows.valid[i].sum())]):
-            share = (deadline - time.monotonic()) / (len(order) - at)
-            if share <= 0:
-                return "timeout", ""
-            pick = torch.tensor([i])
-            found, why = _decide(
-                problem, box, rows.c[pick, row], rows.d[pick, row], rows.strict[pick, row],
-                time.monotonic() + share, candidate,
-            )  # fmt: skip
-            if found in ("sat", "unsat"):
-                break
-            reason = why or reason
-        if found == "sat":
-            return found, ""
-        if found != "unsat":
-            worst = found
-    return worst, reason
+    """Cases of several rows each, which are refuted together or not at all."""
+    with Workspace(problem.network) as workspace:
+        try:
+            search_ = SignSearch(workspace, problem.network, box, rows, problem.soundness)
+            return search_.run(deadline, candidate), ""
+        except (BoundError, UnsupportedOperatorError) as error:
+            return "unknown", str(error).splitlines()[0]

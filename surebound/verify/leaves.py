@@ -32,7 +32,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class SplitRows:
     """Splits sign * (matrix x + constant) >= 0 as affine functions of the input, M of them, N inputs."""
 
     matrix: Vector  # (M, N), times the sign
@@ -45,7 +45,7 @@ def settle(node: Relaxed, c: Tensor, solve: Solve) -> Leaf:
     d = c.new_zeros(1, 1)
     plain = node.evaluate(c, d)
     upper = float(plain.upper)
-    rows = _rows(node)
+    rows = split_rows(node)
     objective = _numbers(plain.form.coefficients)
     offset = float(plain.form.offset)
     finite = all(bool(np.isfinite(v).all()) for v in (rows.matrix, rows.constant, objective, offset))
@@ -62,7 +62,7 @@ def settle(node: Relaxed, c: Tensor, solve: Solve) -> Leaf:
     return Leaf(upper, point)
 
 
-def _rows(node: Relaxed) -> _Rows:
+def split_rows(node: Relaxed) -> SplitRows:
     """Every split's input as an affine function of the network's input."""
     matrix, constant, place = [], [], {}
     for name, split in node.splits.items():
@@ -81,10 +81,10 @@ def _rows(node: Relaxed) -> _Rows:
         matrix.append(sign[:, None] * _numbers(form.coefficients).reshape(len(at), -1))
         constant.append(sign * _numbers(form.offset))
     inputs = node.bounds[node.program.graph.input].lower.numel()
-    return _Rows(np.concatenate([np.zeros((0, inputs)), *matrix]), np.concatenate([[], *constant]), place)
+    return SplitRows(np.concatenate([np.zeros((0, inputs)), *matrix]), np.concatenate([[], *constant]), place)
 
 
-def _problem(node: Relaxed, rows: _Rows, objective: Vector, offset: float) -> Problem:
+def _problem(node: Relaxed, rows: SplitRows, objective: Vector, offset: float) -> Problem:
     box = node.bounds[node.program.graph.input]
     return Problem(
         objective=objective,
@@ -98,7 +98,7 @@ def _problem(node: Relaxed, rows: _Rows, objective: Vector, offset: float) -> Pr
     )
 
 
-def _infeasible(node: Relaxed, c: Tensor, rows: _Rows, problem: Problem, upper: float, solve: Solve) -> float:
+def _infeasible(node: Relaxed, c: Tensor, rows: SplitRows, problem: Problem, upper: float, solve: Solve) -> float:
     """The bound of a leaf that holds no input: multipliers of the least total violation, scaled up."""
     count, inputs = rows.matrix.shape
     elastic = Problem(
@@ -118,15 +118,21 @@ def _infeasible(node: Relaxed, c: Tensor, rows: _Rows, problem: Problem, upper: 
     return _bound(node, c, rows, scale * outcome.row_duals)
 
 
-def _bound(node: Relaxed, c: Tensor, rows: _Rows, duals: Vector) -> float:
-    """The sound bound that multipliers of the splits give."""
+def as_multipliers(node: Relaxed, rows: SplitRows, duals: Vector, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Multipliers (M,) of the splits by activation, (1, 1, *value) each."""
     betas, used = {}, 0
     for name, at in rows.place.items():
         split = node.splits[name]
-        values = torch.from_numpy(np.abs(duals[used : used + len(at)])).to(c.dtype)
+        values = torch.from_numpy(np.abs(duals[used : used + len(at)])).to(dtype)
         used += len(at)
-        flat = torch.zeros(split[0].numel(), dtype=c.dtype).scatter(0, at, values)
+        flat = torch.zeros(split[0].numel(), dtype=dtype).scatter(0, at, values)
         betas[name] = flat.reshape(1, *split.shape)
+    return betas
+
+
+def _bound(node: Relaxed, c: Tensor, rows: SplitRows, duals: Vector) -> float:
+    """The sound bound that multipliers of the splits give."""
+    betas = as_multipliers(node, rows, duals, c.dtype)
     return float(node.evaluate(c, c.new_zeros(1, 1), betas=betas).upper)
 
 

@@ -56,6 +56,26 @@ def test_against_a_grid(seed: int, dtype: str) -> None:
         check(text, answer, model(content))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_several_rows_by_splitting_signs_against_a_grid(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conjunctions over ReLUs alone: as decisive as splitting boxes, and never against a grid."""
+    rng = np.random.default_rng(seed)
+    content, low, high = random_dense([2, 6, 6, 3], seed), [-1.0, -1.0], [1.0, 1.0]
+    levels = outputs(model(content), rng.uniform(-1, 1, (1, 2)))[0] + rng.uniform(-0.05, 0.2, 3)
+    text = VERSION + declare(2, 3) + between(low, high) + (
+        f"(assert (>= Y[0,0] {levels[0]:.4f})) (assert (>= Y[0,1] {levels[1]:.4f}))"
+        f"(assert (or (>= Y[0,2] {levels[2]:.4f}) (<= (+ X[0,0] Y[0,2]) {levels[2] - 1:.4f})))"
+    )  # fmt: skip
+    verdicts = []
+    for few in (0, 16):
+        monkeypatch.setattr(module, "FEW_INPUTS", few)
+        verdicts.append(ask(text, N=content).verdict)
+    assert verdicts[0] is verdicts[1]
+    assert verdicts[0] in (SAT, UNSAT)
+    if some_point_satisfies(parse_query(text), model(content), low, high):
+        assert verdicts[0] is SAT
+
+
 def check(text: str, answer: Answer, network: Model) -> None:
     """An assignment satisfies the formula with what onnxruntime returns for its inputs."""
     again = outputs(network, answer.assignment["X"].reshape(1, -1))[0]
@@ -116,7 +136,9 @@ def test_a_proof_within_a_solvers_tolerance_is_no_unsat_for_float32(monkeypatch:
     assert verdicts["real"] in (UNSAT, Verdict.UNKNOWN)
 
 
-def test_constraints_between_inputs_are_used_in_the_proof() -> None:
+@pytest.mark.parametrize("few", [16, 0])
+def test_constraints_between_inputs_are_used_in_the_proof(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FEW_INPUTS", few)
     text = VERSION + declare(2, 1) + between([0, 0], [1, 1])
     text += "(assert (<= (+ X[0,0] X[0,1]) 1.0)) (assert (>= Y[0,0] {}))"
     assert ask(text.format(1.25), N=SUM).verdict is UNSAT
