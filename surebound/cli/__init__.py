@@ -26,6 +26,7 @@ COMMANDS = (
     "results",
     "report",
     "export",
+    "reproduce",
     "data",
     "ops",
     "supports",

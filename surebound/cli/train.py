@@ -170,7 +170,7 @@ def _supervise(name: str, path: Path, data_dir: Path | None, work: Callable[[Cal
     from surebound.cli.progress import Terminal, describe_errors
     from surebound.experiment.run import Caller
 
-    with Terminal(name) as terminal, _stop_on_signals() as stopped:
+    with Terminal(name) as terminal, stop_on_signals() as stopped:
         result = work(Caller(terminal, stop=lambda: bool(stopped), say=terminal.say, data_dir=data_dir))
     if not result.leader:
         return
@@ -184,7 +184,7 @@ def _supervise(name: str, path: Path, data_dir: Path | None, work: Callable[[Cal
 
 
 @contextmanager
-def _stop_on_signals() -> Iterator[list[int]]:
+def stop_on_signals() -> Iterator[list[int]]:
     """A list that receives SIGINT and SIGTERM instead of the process; a second one acts as usual."""
     received: list[int] = []
     before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from surebound import zoo
 from surebound.errors import InputError, RunError
+from surebound.experiment.codec import encode
 from surebound.experiment.rundir import RunDirectory
 
 
@@ -44,6 +45,7 @@ def publish(run_path: Path, name: str, directory: Path | None = None) -> Path:
         "command": portable(environment.get("command", "")),
         "commit": environment.get("commit"),
         "versions": environment.get("packages", {}),
+        "config": {key: encode(getattr(config, key)) for key in ("data", "model", "method", "plan")},
         "results": results,
     }
     try:

@@ -30,6 +30,9 @@ class Entry:
     eps_train: str  # exact, as a string
     results: dict[str, Any]  # as in a run's results.json
     command: str
+    seed: int = 0
+    commit: str | None = None
+    config: dict[str, Any] | None = None  # data, model, method and plan of the run, as plain values
 
     @property
     def weights(self) -> Path:
@@ -72,4 +75,7 @@ def _read(path: Path) -> Entry:
         eps_train=record["eps_train"],
         results=record["results"],
         command=record["command"],
+        seed=record.get("seed", 0),
+        commit=record.get("commit"),
+        config=record.get("config"),
     )

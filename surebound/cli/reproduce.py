@@ -1,0 +1,179 @@
+"""`surebound reproduce`: the paper's tables and figures, by one command each."""
+
+from __future__ import annotations
+
+import enum
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from surebound.cli.output import Cell, print_table
+from surebound.errors import InputError
+
+if TYPE_CHECKING:
+    from surebound.experiment.reproduce.bench import Bench
+    from surebound.experiment.reproduce.execute import Step
+    from surebound.experiment.reproduce.scale import Scale
+    from surebound.experiment.reproduce.work import Plan
+    from surebound.experiment.run import Caller
+    from surebound.report.artefacts import Artefact
+
+EXIT_STOPPED = 3
+
+
+class ScaleName(enum.StrEnum):
+    """The values of surebound.experiment.reproduce.scale.Scale, which this module must not import at the top."""
+
+    SMOKE = "smoke"
+    LAPTOP = "laptop"
+    PAPER = "paper"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("reproduce")(reproduce)
+
+
+def reproduce(
+    artefacts: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names from --list, e.g. table-4 figure-3; `all` for all.", show_default=False),
+    ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="List the tables and figures.")] = False,
+    scale: Annotated[
+        ScaleName,
+        typer.Option(
+            "--scale", help="smoke: seconds, meaningless numbers; laptop: hours; paper: days on GPUs."
+        ),
+    ] = ScaleName.SMOKE,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Directory for runs, verdicts and artefacts.", show_default=False),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="Where datasets are kept.", envvar="SUREBOUND_DATA")
+    ] = None,
+    reuse: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--reuse", help="A directory with finished runs to reuse if they are the same; repeatable."
+        ),
+    ] = None,
+    plan_only: Annotated[bool, typer.Option("--plan", help="Say what would be done, and stop.")] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, help="Worker processes of verifications (default: one per core)."),
+    ] = None,
+) -> None:
+    """Make the paper's tables and figures (Gowal et al. 2018), with our numbers beside the paper's.
+
+    Says first what is there, what will be trained and how long that will take. What is interrupted goes on where it
+    was when the command is given again; what is finished is reused, also by other artefacts.
+
+    Examples:
+
+      surebound reproduce --list
+
+      surebound reproduce table-4 --scale laptop --out reproduction --plan
+
+      surebound reproduce figure-4 figure-2 --scale laptop --out reproduction --data-dir data
+    """
+    from surebound.experiment.reproduce.scale import Scale
+    from surebound.report.artefacts import ARTEFACTS, find
+
+    if listing:
+        rows: list[list[Cell]] = [[a.name, a.alias, a.title] for a in ARTEFACTS]
+        print_table(("name", "or", "what"), rows)
+        return
+    if not artefacts or out is None:
+        raise InputError(
+            "name one or more artefacts (`surebound reproduce --list`) and a directory with --out"
+        )
+    wanted = list(ARTEFACTS) if artefacts == ["all"] else [find(name) for name in artefacts]
+    level = Scale(scale.value)
+    bench = _bench(out, _data(level, out, data_dir), tuple(reuse or ()), jobs, level)
+    plans = [artefact.plan(level) for artefact in wanted]
+    _show(plans, bench, quick=level is Scale.SMOKE)
+    if plan_only:
+        return
+    _work(wanted, plans, bench, level, out)
+
+
+def _work(wanted: list[Artefact], plans: list[Plan], bench: Bench, level: Scale, out: Path) -> None:
+    from surebound.cli.train import stop_on_signals
+    from surebound.experiment.reproduce.execute import execute
+    from surebound.experiment.run import Caller
+    from surebound.report.artefacts.write import write
+
+    with stop_on_signals() as stopped:
+
+        def caller_for(name: str) -> Caller:
+            made = _caller(name)
+            return Caller(made.observer, lambda: bool(stopped), made.say)
+
+        bench = bench.with_caller(caller_for)
+        for artefact, plan in zip(wanted, plans, strict=True):
+            if not execute(plan, bench, lambda text: typer.echo(text, err=True)) or stopped:
+                typer.echo("stopped; the same command goes on from here", err=True)
+                raise typer.Exit(EXIT_STOPPED)
+            drawn = artefact.draw(bench, level)
+            paths = write(artefact, drawn, level, out)
+            typer.echo(f"{artefact.name}: {drawn.headline}\n  {paths[0]}")
+
+
+def _data(level: Scale, out: Path, data_dir: Path | None) -> Path | None:
+    """At scale smoke generated images under OUT/data: nobody's own data are touched."""
+    return out / "data" if str(level) == "smoke" else data_dir
+
+
+def _bench(
+    out: Path, data_dir: Path | None, reuse: tuple[Path, ...], jobs: int | None, level: Scale
+) -> Bench:
+    from surebound.experiment.reproduce.bench import Bench
+
+    missing = [path for path in reuse if not path.is_dir()]
+    if missing:
+        raise InputError(f"--reuse {missing[0]} is no directory; name one that holds run directories")
+    workers = None if str(level) == "smoke" else jobs or os.cpu_count() or 1
+    return Bench(out, data_dir, reuse, jobs=workers)
+
+
+def _show(plans: list[Plan], bench: Bench, *, quick: bool) -> None:
+    """The plan as a table; equal work once. Rates are measured for it, except where all of it takes seconds."""
+    from surebound.experiment.reproduce.execute import steps
+    from surebound.experiment.reproduce.rate import Rates
+
+    rates = None if quick else Rates(bench)
+    found: dict[tuple[str, str, str], Step] = {}
+    for plan in plans:
+        for step in steps(plan, bench, rates):
+            found[(step.kind, step.name, step.note)] = step
+    rows: list[list[Cell]] = [[s.kind, s.name, s.state, duration(s.seconds), s.note] for s in found.values()]
+    if rows:
+        print_table(("work", "what", "state", "time", ""), rows)
+    known = sum(s.seconds or 0.0 for s in found.values())
+    unknown = sum(s.seconds is None and not s.done for s in found.values())
+    if not quick:
+        rest = f"; {unknown} step(s) whose time is not known beforehand" if unknown else ""
+        typer.echo(f"about {duration(known)} in all{rest}")
+    for text in dict.fromkeys(text for plan in plans for text in plan.missing):
+        typer.echo(f"left out: {text}")
+
+
+def duration(seconds: float | None) -> str | None:
+    """3700 -> `1 h 02 min`."""
+    if seconds is None:
+        return "?"
+    if seconds < 90:
+        return f"{seconds:.0f} s" if seconds else ""
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _caller(name: str) -> Caller:
+    from surebound.cli.progress import Terminal
+    from surebound.experiment.run import Caller
+
+    terminal = Terminal(name)
+    return Caller(terminal, say=terminal.say)

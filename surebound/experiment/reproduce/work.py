@@ -1,0 +1,118 @@
+"""The three kinds of work an artefact may need, each with a stable name, so that what is done is done."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from surebound.experiment.codec import encode
+from surebound.experiment.config import Config
+from surebound.verify import Cascade
+
+
+def science(config: Config) -> dict[str, Any]:
+    """What decides a run's numbers: data, network, method and plan, but not its name, measurements or machine."""
+    return {key: encode(getattr(config, key)) for key in ("data", "model", "method", "plan")}
+
+
+def digest(config: Config) -> str:
+    """A short name for `science`."""
+    text = json.dumps(science(config), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """A network to be trained. `paper_images` is how many images the paper's schedule looks at, if it is there."""
+
+    config: Config
+    paper_images: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The run directory's name: readable, and different for whatever would train differently."""
+        plan = self.config.plan
+        return f"{self.config.name}-{plan.steps}x{plan.batch_size}-seed{plan.seed}-{digest(self.config)}"
+
+    @property
+    def images(self) -> int:
+        """Training images looked at."""
+        return self.config.plan.steps * self.config.plan.batch_size
+
+    @property
+    def schedule(self) -> str:
+        """The schedule in words, with what it is short of the paper's."""
+        plan = self.config.plan
+        text = f"{plan.steps:,} steps of {plan.batch_size}"
+        if self.paper_images is None or self.images >= self.paper_images:
+            return text
+        return f"{text}, {100 * self.images / self.paper_images:.2g} % of the paper's schedule"
+
+    @property
+    def full(self) -> bool:
+        """Whether the schedule is the paper's."""
+        return self.paper_images is not None and self.images >= self.paper_images
+
+
+@dataclass(frozen=True)
+class Packaged:
+    """A network of the zoo."""
+
+    name: str
+
+
+Network = Training | Packaged
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """Images of a network to be decided by a cascade."""
+
+    network: Network
+    radii: tuple[Fraction, ...]
+    cascade: Cascade
+    images: int | None = None  # from the first; None: all
+    timeout: float = float("inf")
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What makes two checks the same."""
+        return {
+            "radii": [str(radius) for radius in self.radii],
+            "images": self.images,
+            "stages": self.cascade.key,
+            "timeout": str(self.timeout),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Compute:
+    """Anything else, as plain values that are kept in a JSON file. The function gets the bench.
+
+    `settings` are all that decides the values besides the code; another setting is another file.
+    """
+
+    name: str
+    settings: tuple[object, ...]
+    function: Callable[[Any], dict[str, Any]]
+    seconds: float | None = None  # about, on two cores
+
+    @property
+    def key(self) -> str:
+        """The file's stem."""
+        return f"{self.name}-{hashlib.sha256(repr(self.settings).encode()).hexdigest()[:8]}"
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Everything an artefact needs, in the order it is done."""
+
+    trainings: tuple[Training, ...] = ()
+    checks: tuple[Check, ...] = ()
+    computations: tuple[Compute, ...] = ()
+    missing: tuple[str, ...] = ()  # what this version cannot do, in words
+    fake: tuple[str, ...] = ()  # datasets to generate instead of the published ones

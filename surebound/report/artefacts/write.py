@@ -1,0 +1,47 @@
+"""An artefact's files: page, tables, figures, and every number with what it rests on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from surebound.experiment.reproduce.scale import Scale
+from surebound.report import page
+from surebound.report.artefacts.base import Artefact, Drawn
+from surebound.report.table import write_text
+
+
+def write(artefact: Artefact, drawn: Drawn, scale: Scale, out: Path) -> list[Path]:
+    """Everything under OUT/NAME; returns the paths, the page first."""
+    folder = out / artefact.name
+    command = f"surebound reproduce {artefact.name} --scale {scale} --out {out}"
+    body = [
+        page.paragraph(f"Gowal et al. 2018, {label(artefact)} · scale {scale}", "kicker"),
+        f"<h1>{page.esc(drawn.headline or artefact.title)}</h1>",
+        *(figure.html() for figure in drawn.figures),
+        *(page.paragraph(note, "note") for note in drawn.notes),
+    ]
+    for table in drawn.tables:
+        body.append(table.html())
+    body += [page.heading("Do it again"), page.command(command)]
+    target = folder / "index.html"
+    write_text(target, page.page(f"{label(artefact)}: {artefact.title}", body))
+    paths = [target]
+    for figure in drawn.figures:
+        paths += figure.write(folder)
+    for table in drawn.tables:
+        paths += table.write(folder)
+    record = {
+        "artefact": artefact.name,
+        "scale": scale.value,
+        "headline": drawn.headline,
+        "notes": [*drawn.notes, *(note for table in drawn.tables for note in table.notes)],
+        "numbers": list(drawn.numbers),
+    }
+    write_text(folder / "numbers.json", json.dumps(record, indent=1) + "\n")
+    return [*paths, folder / "numbers.json"]
+
+
+def label(artefact: Artefact) -> str:
+    """`table-4` -> `table 4`."""
+    return artefact.name.replace("-", " ")
