@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,9 @@ MEMORY = 1 << 29
 #: Arrays of the size of the largest value that live at the same time in a pass without gradients.
 _LIVE = 6
 
+#: Bounds of the entries (B, *value) of a value, which a relaxation so far covers.
+Tighten = Callable[[Relaxed, str, Tensor], Interval]
+
 
 def relax(
     program: Program,
@@ -35,19 +39,28 @@ def relax(
     own: bool,
     slopes: Slopes = "adaptive",
     memory: int = MEMORY,
+    tighten: Tighten | None = None,
 ) -> Relaxed:
     """Bounds of every value over the box (B, ...) and the relaxations that they give.
 
     own: tighten the bounds that enter a relaxation by backward passes (full CROWN), only where the relaxation is
     loose, in blocks that keep to ``memory`` bytes; otherwise interval bounds (CROWN-IBP). Never looser than
-    interval bounds.
+    interval bounds. tighten: another way to do that than backward passes through the whole network.
     """
     check_supported(program.graph)
     program.check_input(box.lower)
+    build = _Build(program, box, mode, own, slopes, memory, tighten)
     if mode is Soundness.NONE:
-        return _Build(program, box, mode, own, slopes, memory).run()
+        return build.run()
     with exact_kernels():
-        return _Build(program, box, mode, own, slopes, memory).run()
+        return build.run()
+
+
+def rows_at_once(relaxed: Relaxed, source: str, memory: int) -> int:
+    """How many rows of coefficients (specifications times boxes) a pass from a value can take in this memory."""
+    entries = max(math.prod(box.shape[1:]) for box in relaxed.bounds.values())
+    item = relaxed.bounds[source].lower.element_size()
+    return max(2, memory // (_LIVE * item * max(1, entries)))
 
 
 @dataclass
@@ -60,6 +73,7 @@ class _Build:
     own: bool
     slopes: Slopes
     memory: int
+    tighten: Tighten | None = None
     #: Values whose entries each depend on inputs of their own: intervals lose nothing on them.
     separate: set[str] = field(default_factory=set)
     #: Values whose interval bounds are exact but for rounding: a backward pass gains nothing.
@@ -110,7 +124,8 @@ class _Build:
                 continue
             fits = isinstance(loose, Tensor) and loose.shape == box.shape
             where = loose if fits and isinstance(loose, Tensor) else box.upper > box.lower
-            relaxed.bounds[source] = env[source] = intersect(box, self._backward(relaxed, source, where))
+            found = (self.tighten or self._backward)(relaxed, source, where)
+            relaxed.bounds[source] = env[source] = intersect(box, found)
             self.exact.add(source)  # once is enough, whoever else reads it
             changed = True
         return changed
@@ -118,9 +133,7 @@ class _Build:
     def _backward(self, relaxed: Relaxed, source: str, where: Tensor) -> Interval:
         """Bounds of the entries ``where`` (B, *value) by backward passes, in blocks of examples and entries."""
         batch = where.shape[0]
-        entries = max(math.prod(box.shape[1:]) for box in relaxed.bounds.values())
-        item = relaxed.bounds[source].lower.element_size()
-        room = max(2, self.memory // (_LIVE * item * max(1, entries)))  # rows (S times B) at a time
+        room = rows_at_once(relaxed, source, self.memory)
         together = batch if self.program.graph.input_shape[0] is not None else max(1, min(batch, room // 2))
         parts = []
         for first in range(0, batch, together):

@@ -1,13 +1,11 @@
-"""Attacks from where a sub-problem's linear bound is largest: a few steps of gradient ascent from such a corner."""
+"""Attacks from where a sub-problem's linear bound is largest: a few steps of gradient ascent on the reduced network."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from surebound.attack.box import InnerBox, project
-from surebound.attack.network import Network, evaluating
-from surebound.attack.objective import Classification
+from surebound.propagate.reduced_bounds import Passes
 from surebound.verify.query import Query
 from surebound.verify.workspace import Workspace
 
@@ -17,50 +15,35 @@ _RATES = (0.25, 0.25, 0.125, 0.0625, 0.03)
 
 
 class LeafAttack:
-    """Tries points of several examples; a witness is one that was re-run inside the exact region."""
+    """Tries points of one example; a witness is one that the network itself was run on, inside the exact region."""
 
-    def __init__(self, query: Query, workspace: Workspace) -> None:
-        self._query, self._workspace = query, workspace
-        self._network, self._box = Network(workspace.model), InnerBox.of(query.region)
+    def __init__(self, query: Query, workspace: Workspace, passes: Passes) -> None:
+        self._query, self._workspace, self._passes = query, workspace, passes
 
-    def __call__(self, points: Tensor, example: Tensor, target: Tensor) -> dict[int, Tensor]:
-        """Witnesses by example, from points (N, *input) for targets (N,) of examples (N,)."""
-        box = self._box[example]
-        x = project(points.to(box.lower.dtype), box.lower, box.upper)
-        with evaluating(self._workspace.model):
-            logits = self._network.logits(x, rows=256)
-            found = self._confirmed(x, logits, example)
-            label = self._query.labels[example]
-            value = _margin(logits, label, target)
-            best = value.nan_to_num(torch.inf).argsort(descending=True, stable=True)[:_STARTS]
-            return self._climb(x[best], example[best], target[best]) | found
+    def __call__(self, points: Tensor, target: Tensor) -> Tensor | None:
+        """A witness (*input), from points (N, n) for targets (N,)."""
+        passes = self._passes
+        x = points.to(passes.dtype)
+        rows, offset = passes.outputs.up[target], passes.outputs.up_offset[target]
+        width = passes.upper_end - passes.lower
+        margin, inside = self._margins(x, rows, offset)
+        best = margin.nan_to_num(torch.inf).argsort(descending=True, stable=True)[:_STARTS]
+        x, rows, offset, inside, margin = x[best], rows[best], offset[best], inside[best], margin[best]
+        for rate in (*_RATES, 0.0):
+            if not bool(margin.max() <= 0):  # the reduced network errs by rounding only
+                found = self._confirmed(x[margin.nan_to_num(torch.inf).argmax()])
+                if found is not None:
+                    return found
+            if rate:
+                moved = x + rate * width * passes.ascend(rows, inside).sign()
+                x = torch.minimum(torch.maximum(moved, passes.lower), passes.upper_end)
+                margin, inside = self._margins(x, rows, offset)
+        return None
 
-    def _climb(self, x: Tensor, example: Tensor, target: Tensor) -> dict[int, Tensor]:
-        box, label = self._box[example], self._query.labels[example]
-        width, found = box.upper - box.lower, dict[int, Tensor]()
-        for rate in _RATES:
-            _, gradient = self._network.ascent(x, lambda logits: _margin(logits, label, target))
-            x = project(x + rate * width * gradient.sign(), box.lower, box.upper)
-            found |= self._confirmed(x, self._network.logits(x, rows=256), example)
-            if found:
-                break
-        return found
+    def _margins(self, x: Tensor, rows: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:
+        v, inside = self._passes.values(x)
+        return torch.linalg.vecdot(v, rows) + offset, inside
 
-    def _confirmed(self, x: Tensor, logits: Tensor, example: Tensor) -> dict[int, Tensor]:
-        broken = Classification(self._query.labels[example]).violated(logits)
-        found: dict[int, Tensor] = {}
-        for row in broken.nonzero()[:, 0].tolist():
-            i = int(example[row])
-            if i not in found:
-                one = self._query.take(torch.tensor([i]))
-                witness = self._workspace.confirmed(one.region, one.labels, x[row])
-                if witness is not None:
-                    found[i] = witness
-        return found
-
-
-def _margin(logits: Tensor, label: Tensor, target: Tensor) -> Tensor:
-    """z_target - z_true: (N,)."""
-    pick = torch.stack([target, label], 1)
-    chosen = logits.gather(1, pick)
-    return chosen[:, 0] - chosen[:, 1]
+    def _confirmed(self, x: Tensor) -> Tensor | None:
+        shape = self._query.region.reference.shape[1:]
+        return self._workspace.confirmed(self._query.region, self._query.labels, x.reshape(shape))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from types import TracebackType
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from surebound.attack.box import InnerBox, project
 from surebound.attack.network import Network, evaluating
 from surebound.attack.objective import Classification
+from surebound.errors import SureboundError
 from surebound.graph import Program, program_of
 from surebound.region import Region
 from surebound.verify.mip import NetworkEncoder
@@ -23,6 +25,7 @@ class Workspace:
         self.model = model
         self._encoders: dict[tuple[int, ...], NetworkEncoder] = {}
         self._solvers: dict[str, SolverProcess] = {}
+        self._wide: tuple[Program | None] | None = None
 
     def __enter__(self) -> Workspace:
         return self
@@ -41,6 +44,19 @@ class Workspace:
     def program(self, x: Tensor) -> Program:
         """The traced network for inputs like x (B, ...)."""
         return program_of(self.model, x)
+
+    def wide_program(self, x: Tensor) -> Program | None:
+        """The network in float64, for bounds over the reals with hardly any rounding; None if it does not work so."""
+        if self._wide is None:
+            self._wide = (self._widened(x),)
+        return self._wide[0]
+
+    def _widened(self, x: Tensor) -> Program | None:
+        try:
+            program = program_of(copy.deepcopy(self.model).double(), x[:1].double())
+        except (SureboundError, RuntimeError, TypeError):  # e.g. code that names float32
+            return None
+        return program if program.graph.dtype == torch.float64 else None
 
     def encoder(self, x: Tensor) -> NetworkEncoder:
         """The MIP encoder of the network for inputs like x (B, ...); raises if it is not piecewise linear."""

@@ -144,8 +144,8 @@ def test_a_batch_gives_what_each_example_gives() -> None:
     x = undecided(net, 3)
     labels = net(x).argmax(1)
     with Workspace(net) as workspace:
-        together = run(workspace, x, labels, "1/20", BranchAndBound(Options(seconds=600, entries=60)))
-        again = run(workspace, x, labels, "1/20", BranchAndBound(Options(seconds=600, entries=60)))
+        together = run(workspace, x, labels, "1/20", BranchAndBound(Options(seconds=600, batch=2)))
+        again = run(workspace, x, labels, "1/20", BranchAndBound(Options(seconds=600, batch=2)))
         for i in range(3):
             (alone,) = run(workspace, x[i : i + 1], labels[i : i + 1], "1/20")
             assert alone.verdict.status is together[i].verdict.status
