@@ -76,7 +76,8 @@ def _decide(
             seconds=max(0.0, deadline - time.monotonic()),
         )
         try:
-            finding = search(query, workspace, Options(seconds=query.seconds))[0]
+            about_reals = problem.soundness is Soundness.REAL
+            finding = search(query, workspace, Options(seconds=query.seconds, reals=about_reals))[0]
         except (BoundError, UnsupportedOperatorError) as error:
             return "unknown", str(error).splitlines()[0]
         if finding.witness is not None and candidate(finding.witness.unsqueeze(0)):
@@ -85,7 +86,7 @@ def _decide(
             return "unknown", finding.detail
         margins = torch.fmin(query.margins, finding.margins.unsqueeze(0))
         margins[0, len(c)] = -math.inf
-        if bool((margins <= 0).all()):
+        if bool((margins <= 0).all()) and (finding.float_sound or about_reals):
             return "unsat", ""
         if finding.timed_out or time.monotonic() > deadline:
             return "timeout", finding.detail

@@ -50,6 +50,7 @@ class Options:
     candidates: cuts that are tried before one is chosen, as far as a batch has room for them
     probe:      optimisation of the halves that are tried
     solver:     of the linear programs at leaves
+    reals:      where only rounding forbids a proof, search for one over the reals (a Finding that is not float-sound)
     """
 
     seconds: float = 60.0
@@ -60,6 +61,7 @@ class Options:
     probe: Adam = Adam(steps=6, alpha_rate=0.05, beta_rate=0.05)
     candidates: int = 8
     solver: str = "highs"
+    reals: bool = False
 
     def __post_init__(self) -> None:
         if not self.seconds >= 0 or min(self.domains, self.batch, self.candidates) < 1:
@@ -85,7 +87,7 @@ def _one(query: Query, workspace: Workspace, options: Options, budget: float) ->
         query, workspace, options, end, reduce_network(workspace.program(x), box, spec, Soundness.DEPLOYED)
     )
     found = deployed.finding()
-    if not deployed.within_rounding or end <= time.monotonic():
+    if not (options.reals and deployed.within_rounding) or end <= time.monotonic():
         return found
     program = workspace.wide_program(x)
     if program is None:
@@ -210,6 +212,7 @@ class _Search:
         upper = torch.fmin(leaf.upper, torch.tensor([found.upper], dtype=leaf.upper.dtype))
         self._settle(dataclasses.replace(leaf, upper=upper))
         if not bool(proved(upper)) and self.witness is None:
+            self.within_rounding = self.options.reals  # else a counterexample may still turn up elsewhere
             k = int(self.classes[leaf.target])
             self.undecided = (
                 f"class {k}: a leaf's bound is {float(upper):.3g}, too close to 0 for its rounding"

@@ -206,6 +206,21 @@ def test_margins_within_rounding_of_zero_stay_open() -> None:
     assert record.verdict.status is not Status.ROBUST
 
 
+def test_where_rounding_forbids_a_proof_the_reals_may_have_one() -> None:
+    """A margin of -1e-7 with weights of 1 is below 0, and no order of summation is safe."""
+    net = nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 2)).requires_grad_(False).eval()
+    net[0].weight.data.copy_(torch.tensor([[1.0], [1.0]]))
+    net[0].bias.data.fill_(-0.5)
+    net[2].weight.data.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    net[2].bias.data.copy_(torch.tensor([2.0**-23, 0.0]))
+    x, label = torch.tensor([[0.5]]), torch.tensor([0])
+    (strict,) = run(net, x, label, "1/2", BranchAndBound(GOOD))
+    assert strict.verdict.status is not Status.ROBUST
+    (real,) = run(net, x, label, "1/2", BranchAndBound(Options(seconds=600, reals=True)))
+    assert real.verdict.status is Status.ROBUST
+    assert not real.verdict.float_sound
+
+
 def test_settings_are_checked() -> None:
     with pytest.raises(InputError, match="seconds must be >= 0"):
         Options(seconds=-1)

@@ -17,13 +17,14 @@ from surebound.verify.workspace import Workspace
 class BranchAndBound(Stage):
     """Splits on unstable ReLUs, linear bounds with optimised multipliers, attacks from open sub-problems.
 
-    Sound for the deployed network; complete for ReLU networks but for margins within rounding of 0.
+    Sound for the deployed network, or over the reals where only rounding forbids that; complete for ReLU networks but
+    for margins within rounding of 0.
     Wang et al. 2021; see verify/branch_and_bound.py.
     """
 
     name: ClassVar[str] = "branch-and-bound"
     chunk: ClassVar[int] = 8
-    options: Options = Options()
+    options: Options = Options(reals=True)
 
     def check(self) -> None:
         find(self.options.solver)
