@@ -31,9 +31,9 @@ from surebound.numerics import SOLVER_FEASIBILITY, Soundness
 from surebound.propagate.alpha import Adam, Multipliers, optimise
 from surebound.propagate.backward import Evaluation, Relaxed
 from surebound.propagate.intermediate import relax
-from surebound.verify.branching import choose, inspect
-from surebound.verify.domains import Domains, Layout
-from surebound.verify.leaves import SplitRows, Vector, as_multipliers, split_rows
+from surebound.verify.layered.branching import choose, inspect
+from surebound.verify.layered.domains import Domains, Layout
+from surebound.verify.layered.leaves import SplitRows, Vector, as_multipliers, split_rows
 from surebound.verify.solvers import Limits, Outcome, Problem, SolverStatus
 from surebound.verify.workspace import Workspace
 
