@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from surebound.exchange import load_onnx
     from surebound.interval import Interval
     from surebound.numerics import Soundness
+    from surebound.propagate.compact import compact
     from surebound.propagate.interval import interval_bounds
     from surebound.propagate.linear import linear_bounds
     from surebound.propagate.margins import worst_margins
@@ -41,6 +42,7 @@ __all__ = [
     "__version__",
     "attack",
     "attacks",
+    "compact",
     "interval_bounds",
     "linear_bounds",
     "load",
@@ -63,6 +65,7 @@ _HOMES = {
     "Soundness": "surebound.numerics:Soundness",
     "attack": "surebound.attack:attack",
     "attacks": "surebound.attack.methods",
+    "compact": "surebound.propagate.compact:compact",
     "interval_bounds": "surebound.propagate.interval:interval_bounds",
     "linear_bounds": "surebound.propagate.linear:linear_bounds",
     "load": "surebound.zoo:load",
