@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from surebound.errors import QueryError
-from surebound.exchange.problem import Problem, as_bound
+from surebound.exchange.domain import as_bound
+from surebound.exchange.problem import Problem
 from surebound.exchange.query import All, Any, Atom, Formula
 from surebound.numerics import float_up
 

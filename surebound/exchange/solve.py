@@ -24,14 +24,17 @@ from surebound.errors import BoundError, UnsupportedOperatorError
 from surebound.exchange.ascent import climb, starts
 from surebound.exchange.boxes import Rows, split_boxes
 from surebound.exchange.cases import Case, cases, coefficients, ends, without
-from surebound.exchange.problem import Problem, as_bound, build
+from surebound.exchange.domain import as_bound
+from surebound.exchange.problem import Problem, build
 from surebound.exchange.query import Atom, Query, atoms
 from surebound.exchange.text import read_query
 from surebound.exchange.witness import Assignment, Judge, inner_box
 from surebound.graph.onnx_file import Model, read_model
 from surebound.interval import Interval
 from surebound.propagate.interval import propagate
-from surebound.propagate.linear import Crown
+from surebound.propagate.margins import worst_margins
+from surebound.region import Box
+from surebound.spec import LinearSpec
 
 #: Networks of at most this many inputs are decided by splitting the input box, others by splitting on ReLUs.
 FEW_INPUTS = 16
@@ -153,14 +156,22 @@ class _Run:
         return gone
 
     def _refuted_linearly(self, rows: list[Atom], box: Interval) -> set[Atom]:
-        c, d = coefficients(rows, self.problem.columns)
-        strict = torch.tensor([row.strict for row in rows])
-        with torch.no_grad():
-            upper = Crown().margins(
-                self.problem.network.program, box, c.unsqueeze(0), d.unsqueeze(0), self.problem.soundness
-            )[0]
-        dead = (upper < 0) | (strict & (upper <= 0))
-        return {row for row, gone in zip(rows, dead.tolist(), strict=True) if gone}
+        """By upper bounds of the rows themselves."""
+        region, program = Box(box.lower, box.upper), self.problem.network.program
+        gone: set[Atom] = set()
+        for method in ("interval", "crown"):  # with the last layers merged into the rows, the cheap one first
+            left = [row for row in rows if row not in gone]
+            if not left:
+                break
+            spec = LinearSpec(*coefficients(left, self.problem.columns))
+            with torch.no_grad():
+                upper = worst_margins(
+                    program, region, spec=spec, method=method, soundness=self.problem.soundness
+                )[0]
+            strict = torch.tensor([row.strict for row in left])
+            dead = (upper < 0) | (strict & (upper <= 0))
+            gone |= {row for row, refuted in zip(left, dead.tolist(), strict=True) if refuted}
+        return gone
 
     def _attack(self, groups: Sequence[_Group]) -> bool:
         """A few hundred points, spread over all cases; a case without rows holds everywhere in its box."""

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surebound.exchange.problem import Problem, as_bound, run, sessions
+from surebound.exchange.domain import as_bound
+from surebound.exchange.problem import Problem, run, sessions
 from surebound.exchange.query import All, Atom, Formula
 from surebound.exchange.runtime import Array, Session
 from surebound.numerics import outer_float32

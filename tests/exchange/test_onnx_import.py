@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 import torch
 from onnx import TensorProto
 
-from surebound.errors import GraphError, TraceMismatchError, UnsupportedOperatorError
+from surebound.errors import GraphError, MissingExtraError, TraceMismatchError, UnsupportedOperatorError
 from surebound.exchange.check import check_import, samples
 from surebound.exchange.runtime import Session
+from surebound.exchange.text import parse_query
 from surebound.graph import ImportedNetwork
 from surebound.graph.onnx_call import TRANSLATIONS
 from surebound.graph.onnx_file import Model, parse_model, read_model
@@ -139,3 +141,18 @@ def test_other_opsets_are_refused(opset: int) -> None:
     calls = (("Relu", ["x"], ["y"], {}),)
     with pytest.raises(GraphError, match=f"opset {opset}; 8 to 26"):
         parse_model(make_model(calls, {}, {"x": (1, 3)}, ["y"], opset=opset))
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = CASES[0].model()
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(MissingExtraError, match=r"'onnx', which is not installed. .*surebound\[onnx\]"):
+        parse_model(content)
+    monkeypatch.undo()
+    model = parse_model(content)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingExtraError, match="onnxruntime"):
+        Session(model)
+    monkeypatch.setitem(sys.modules, "vnnlib", None)
+    with pytest.raises(MissingExtraError, match="reading VNN-LIB 2.0"):
+        parse_query("(vnnlib-version <2.0>)")
