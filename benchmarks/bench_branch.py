@@ -1,4 +1,4 @@
-"""Branch and bound: a fixed amount of search, examples together against one after the other."""
+"""Branch and bound: a fixed amount of search, sub-problems in batches against one after the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from surebound.verify.branch_and_bound import Options, search
 from surebound.verify.query import Query
 from surebound.verify.workspace import Workspace
 
-EXAMPLES = 2
+EXAMPLES = 1
 
 
 def benchmarks() -> Iterator[Benchmark]:
@@ -23,14 +23,13 @@ def benchmarks() -> Iterator[Benchmark]:
     net, x, labels = problem()
     workspace = Workspace(net)
     workspace.program(x)
-    options = Options(seconds=600, domains=20)
     yield Race(
-        f"small, {EXAMPLES} examples",
+        "small, one example, until 120 sub-problems are open",
         {
-            "together": partial(decide, workspace, x, labels, options),
-            "one by one": partial(one_by_one, workspace, x, labels, options),
-            "first candidate, together": partial(
-                decide, workspace, x, labels, Options(seconds=600, domains=20, candidates=1)
+            "in batches": partial(decide, workspace, x, labels, Options(seconds=600, domains=120)),
+            "one by one": partial(decide, workspace, x, labels, Options(seconds=600, domains=120, batch=1)),
+            "first candidate": partial(
+                decide, workspace, x, labels, Options(seconds=600, domains=120, candidates=1)
             ),
         },
     )
@@ -53,11 +52,5 @@ def query(x: Tensor, labels: Tensor) -> Query:
 
 
 def decide(workspace: Workspace, x: Tensor, labels: Tensor, options: Options) -> None:
-    """All examples in one search."""
+    """One search."""
     search(query(x, labels), workspace, options)
-
-
-def one_by_one(workspace: Workspace, x: Tensor, labels: Tensor, options: Options) -> None:
-    """A search for each example."""
-    for i in range(len(x)):
-        decide(workspace, x[i : i + 1], labels[i : i + 1], options)

@@ -43,7 +43,13 @@ class Pass:
     own: Tensor  # (N, U) coefficients of the unstable ReLUs
     through: Tensor  # (N, U) coefficients of their inputs
     offset: Tensor  # (N,)
-    size: Tensor  # (N,) what all roundings of the pass are relative to
+    size: Tensor | None  # (N,) what all roundings of the pass are relative to; None: not sound
+    lines: dict[int, _Lines]  # by layer
+
+    def select(self, index: Tensor) -> Pass:
+        """Some of the sub-problems, without their lines."""
+        size = None if self.size is None else self.size[index]
+        return Pass(self.a[index], self.own[index], self.through[index], self.offset[index], size, {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +67,7 @@ class _Layer:
     bottom: Tensor
     left: float
     right: float
+    rounds: bool  # is the activation itself rounded?
     size: Tensor  # (U,) |row| max|v| + |offset|
     largest: Tensor  # (U,) max |x|
 
@@ -97,34 +104,33 @@ class Passes:
         count, given = a.shape
         work = a.new_zeros(count, self.columns)
         work[:, :given] = a
-        size = work.abs() @ self.largest + offset.abs()
-        through = torch.zeros_like(m.alphas)
-        for layer in reversed(self.layers):
+        size = work.abs() @ self.largest + offset.abs() if self.dtype == torch.float64 else None
+        through, known = torch.zeros_like(m.alphas), dict[int, _Lines]()
+        for number, layer in reversed(list(enumerate(self.layers))):
             if layer.at.start >= given:
                 continue
             own = work[:, layer.at]
-            lines = _Lines.of(layer, m)
+            known[number] = lines = _Lines.of(layer, m)
             positive = own.clamp(min=0)
             negative = own - positive
             p = torch.addcmul(positive * lines.upper, negative, lines.lower)
-            if lines.split:
-                betas = m.betas[:, layer.own].clamp(min=0)  # whoever gave them: a negative one proves anything
-                p = torch.addcmul(p, betas, lines.signs)
-                size = size + (own.abs() + betas) @ (2 * layer.largest)
-            else:
-                size = size + own.abs() @ (2 * layer.largest)
+            if lines.pushes is not None:
+                p = p + lines.pushes
             up = p.clamp(min=0)
             down = p - up
             offset = offset + (positive * lines.top).sum(1) + up @ layer.up_offset + down @ layer.low_offset
-            offset = offset + negative @ layer.bottom
-            size = size + p.abs() @ layer.size
+            if layer.rounds:
+                offset = offset + negative @ layer.bottom
+            if size is not None:
+                pushed = own.abs() if lines.pushes is None else own.abs() + lines.pushes.abs()
+                size = size + pushed @ (2 * layer.largest) + p.abs() @ layer.size
             through[:, layer.own] = p
             width = layer.up.shape[1]
             if layer.low is layer.up:
                 work[:, :width].addmm_(p, layer.up)
             else:
                 work[:, :width].addmm_(up, layer.up).addmm_(down, layer.low)
-        return Pass(work[:, : self.inputs], work[:, self.inputs :], through, offset, size)
+        return Pass(work[:, : self.inputs], work[:, self.inputs :], through, offset, size, known)
 
     def corner(self, found: Pass) -> Tensor:
         """The input (N, n) where the bound is attained."""
@@ -134,7 +140,7 @@ class Passes:
         """The bounds (N,). In float64 all roundings of the pass are paid, many times over."""
         positive = found.a.clamp(min=0)
         best = found.offset + positive @ self.upper_end + (found.a - positive) @ self.lower
-        if self.dtype != torch.float64:
+        if found.size is None:
             return best
         rate = 16 * gamma(self.columns + 4 * len(self.layers) + 64, self.dtype)
         return best + found.size * rate + torch.finfo(self.dtype).tiny * self.columns
@@ -144,15 +150,15 @@ class Passes:
         parts = [0.5 * (layer.up_offset - layer.low_offset) for layer in self.layers]
         return found.through.abs() @ torch.cat(parts) if parts else torch.zeros_like(found.offset)
 
-    def along(self, found: Pass, m: Multipliers) -> tuple[Tensor, Tensor]:
+    def along(self, found: Pass) -> tuple[Tensor, Tensor]:
         """The unstable ReLUs' inputs and outputs, (N, U) each, at the maximiser of the bound, along its lines."""
         v = found.a.new_empty(len(found.a), self.columns)
         v[:, : self.inputs] = self.corner(found)
         inside = torch.empty_like(found.own)
-        for layer in self.layers:
+        for number, layer in enumerate(self.layers):
             p, own = found.through[:, layer.own], found.own[:, layer.own]
             z = _applied(layer, v, p > 0)
-            lines = _Lines.of(layer, m)
+            lines = found.lines[number]
             y = torch.where(own > 0, torch.addcmul(lines.top, lines.upper, z), lines.lower * z)
             inside[:, layer.own] = z
             v[:, layer.at] = y
@@ -190,25 +196,20 @@ class _Lines:
     lower: Tensor  # (N, U)
     upper: Tensor  # (N, U) or (U,)
     top: Tensor  # (N, U) or (U,)
-    signs: Tensor  # (N, U)
-    split: bool
+    pushes: Tensor | None  # (N, U): multiplier times sign; None: nothing is split
 
     @classmethod
     def of(cls, layer: _Layer, m: Multipliers) -> _Lines:
         signs = m.signs[:, layer.own]
         alphas = m.alphas[:, layer.own].clamp(layer.left, layer.right)
         if not bool(signs.any()):
-            return cls(alphas, layer.chord, layer.top, signs, False)
-        wide = signs.to(alphas.dtype)
+            return cls(alphas, layer.chord, layer.top, None)
         free = signs == 0
         side = torch.where(signs > 0, layer.right, layer.left)
-        return cls(
-            torch.where(free, alphas, side),
-            torch.where(free, layer.chord, side),
-            torch.where(free, layer.top, -layer.bottom),
-            wide,
-            True,
-        )
+        # Whoever gave the multipliers: a negative one would prove anything.
+        pushes = m.betas[:, layer.own].clamp(min=0) * signs
+        lower, upper = torch.where(free, alphas, side), torch.where(free, layer.chord, side)
+        return cls(lower, upper, torch.where(free, layer.top, -layer.bottom), pushes)
 
 
 def _prepared(layer: Layer, first: int, inputs: int, largest: Tensor, dtype: torch.dtype) -> _Layer:
@@ -227,6 +228,7 @@ def _prepared(layer: Layer, first: int, inputs: int, largest: Tensor, dtype: tor
         bottom=layer.bottom.to(dtype),
         left=layer.sides[0],
         right=layer.sides[1],
+        rounds=bool((layer.bottom != 0).any()),
         size=(size + torch.maximum(rows.up_offset.abs(), rows.low_offset.abs())) * (1 + 2.0**-40),
         largest=torch.maximum(layer.lower.abs(), layer.upper.abs()).to(dtype),
     )

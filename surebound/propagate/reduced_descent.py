@@ -44,7 +44,7 @@ def descend(
         if step == 0:  # multipliers of splits are as large as the coefficients that they act on
             size = found.own.abs()
             unit = size.maximum(size.mean(1, keepdim=True))
-        inside, outside = passes.along(found, now)
+        inside, outside = passes.along(found)
         weight = max(0.1, 1 / (step + 1))
         inputs[active] = inputs[active].lerp(inside, weight)
         outputs[active] = outputs[active].lerp(outside, weight)

@@ -27,7 +27,7 @@ from surebound.interval import Interval
 from surebound.numerics import SOLVER_FEASIBILITY, Soundness, proved
 from surebound.propagate.alpha import Adam
 from surebound.propagate.reduced import Reduced
-from surebound.propagate.reduced_bounds import Multipliers, Pass, Passes
+from surebound.propagate.reduced_bounds import Multipliers, Passes
 from surebound.propagate.reduced_descent import descend
 from surebound.propagate.reduction import reduce_network
 from surebound.verify.branching import candidates, choose
@@ -184,7 +184,7 @@ class _Search:
         if bool(done.all()):
             return []
         index = (~done).nonzero()[:, 0]
-        batch, found, gaps = batch[index], _rows_of(found, index), gaps[index]
+        batch, found, gaps = batch[index], found.select(index), gaps[index]
         self.witness = self.attack(self.exact.corner(found), batch.target)
         if self.witness is not None:
             return [batch]
@@ -217,9 +217,3 @@ class _Search:
             self.undecided = (
                 f"class {k}: a leaf's bound is {float(upper):.3g}, too close to 0 for its rounding"
             )
-
-
-def _rows_of(found: Pass, index: Tensor) -> Pass:
-    return Pass(
-        found.a[index], found.own[index], found.through[index], found.offset[index], found.size[index]
-    )

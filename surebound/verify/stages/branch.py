@@ -23,7 +23,7 @@ class BranchAndBound(Stage):
     """
 
     name: ClassVar[str] = "branch-and-bound"
-    chunk: ClassVar[int] = 8
+    chunk: ClassVar[int] = 1
     options: Options = Options(reals=True)
 
     def check(self) -> None:
