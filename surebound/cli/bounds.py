@@ -25,6 +25,7 @@ class Method(enum.StrEnum):
     SYMBOLIC = "symbolic"
     CROWN_IBP = "crown-ibp"
     CROWN = "crown"
+    WONG = "wong"
     ALPHA_CROWN = "alpha-crown"
 
 

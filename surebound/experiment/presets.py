@@ -16,9 +16,9 @@ from functools import lru_cache
 from surebound.errors import ConfigError
 from surebound.experiment.codec import nearest
 from surebound.experiment.config import Config, DataConfig, ModelConfig, RunConfig
-from surebound.experiment.schedules_of_others import crown_ibp, short_warmup
+from surebound.experiment.schedules_of_others import crown_ibp, short_warmup, wong
 from surebound.train.evaluate import Evaluation
-from surebound.train.methods import CROWNIBP, IBP, Adversarial, Method, Nominal
+from surebound.train.methods import CROWNIBP, IBP, Adversarial, Method, Nominal, Wong
 from surebound.train.plan import Plan
 from surebound.train.regularise import BoundRegulariser
 
@@ -38,7 +38,10 @@ class Recipe:
 
     def rivals(self, net: str) -> tuple[str, ...]:
         """Which of the other verified methods have presets for a network."""
-        return () if self.data == "imagenet64" else ("crown-ibp",)
+        if self.data == "imagenet64":
+            return ()
+        small = net in ("small", "medium") and self.data != "fashion_mnist"  # the networks it was scaled to
+        return ("crown-ibp", "wong") if small else ("crown-ibp",)
 
 
 TENTH_MORE = Fraction(11, 10)
@@ -155,9 +158,14 @@ def _build(name: str, recipe: Recipe, net: str, kind: str, eps: Fraction) -> Con
         data=DataConfig(recipe.data),
         model=ModelConfig(net, batch_norm=recommended, init="ibp_normal" if recommended else "orthogonal"),
         method=method,
-        plan=_constant_radius(plan, method, eps * (recipe.margin if method.bound_based else 1)),
+        plan=_constant_radius(plan, method, eps * _margin(recipe, method)),
         evaluation=_evaluation(recipe, plan),
     )
+
+
+def _margin(recipe: Recipe, method: Method) -> Fraction:
+    """Intervals train for a larger radius than the one wanted; Wong et al. for the radius itself."""
+    return recipe.margin if method.bound_based and not isinstance(method, Wong) else Fraction(1)
 
 
 def _method_and_plan(recipe: Recipe, kind: str, eps: Fraction) -> tuple[Method, Plan]:
@@ -167,6 +175,8 @@ def _method_and_plan(recipe: Recipe, kind: str, eps: Fraction) -> tuple[Method, 
     if kind == "crown-ibp":  # the linear bound to the end at small radii (Zhang et al. 2020, section 4.1)
         final = 1.0 if color and eps < Fraction(8, 255) else 0.0
         return CROWNIBP(beta_final=final), crown_ibp(images, color=color)
+    if kind == "wong":
+        return Wong(), wong(images, color=color)
     methods: dict[str, Method] = {"nominal": Nominal(), "adversarial": Adversarial(), "ibp": IBP()}
     return methods[kind], recipe.plan
 

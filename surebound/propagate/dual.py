@@ -27,7 +27,7 @@ from surebound.rules.relax_lines import Relaxation, Slopes
 def values_to_keep(program: Program) -> tuple[str, ...]:
     """The values whose bounds the relaxations of a program's calls need, and where its affine tail starts."""
     constants, names = Constants(program), {affine_tail(program).start: None}
-    for node in _bounded_calls(constants):
+    for node in bounded_calls(constants):
         sources = constants.sources(node)
         if not _is_affine(constants, node, sources):
             names.update(dict.fromkeys((*sources, node.name)))
@@ -35,7 +35,7 @@ def values_to_keep(program: Program) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _bounded_calls(constants: Constants) -> Iterator[Node]:
+def bounded_calls(constants: Constants) -> Iterator[Node]:
     """The calls whose value is a tensor that varies with the input, in order."""
     fixed = constants.of(1)
     for node in constants.program.graph.nodes:
@@ -65,7 +65,7 @@ def relaxed_over(
     """Backward steps over given bounds, without rounding control and with gradients."""
     constants = Constants(program, norms)
     relaxed = Relaxed(program, Soundness.NONE, constants, bounds, {}, slopes)
-    for node in _bounded_calls(constants):
+    for node in bounded_calls(constants):
         relaxed.steps[node.name] = training_step(relaxed, node)
     return relaxed
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor
 
 from surebound.graph import Node, Program
@@ -144,17 +145,42 @@ class _Build:
 
     def _note(self, node: Node, sources: tuple[str, ...]) -> None:
         """Keep ``separate`` and ``exact`` up to date."""
-        rule = find(node.op)
-        if rule is None or len(sources) != 1:
-            return
-        affine = affine_in_one(node, sources)
-        moves = rule.family in ("shape", "arithmetic") or rule.batch_norm is not None
-        if rule.activation is not None or (affine is not None and moves):
-            for known in (self.separate, self.exact):
-                if sources[0] in known:
-                    known.add(node.name)
-        elif affine is not None and sources[0] in self.separate:
-            self.exact.add(node.name)
+        _note(node, sources, self.separate, self.exact)
+
+
+def _note(node: Node, sources: tuple[str, ...], separate: set[str], exact: set[str]) -> None:
+    rule = find(node.op)
+    if rule is None or len(sources) != 1:
+        return
+    affine = affine_in_one(node, sources)
+    moves = rule.family in ("shape", "arithmetic") or rule.batch_norm is not None
+    if rule.activation is not None or (affine is not None and moves):
+        for known in (separate, exact):
+            if sources[0] in known:
+                known.add(node.name)
+    elif affine is not None and sources[0] in separate:
+        exact.add(node.name)
+
+
+def exactly_bounded(constants: Constants) -> set[str]:
+    """The values whose interval bounds are exact but for rounding."""
+    separate, exact = {constants.program.graph.input}, set[str]()
+    for node in constants.program.graph.nodes:
+        _note(node, constants.sources(node), separate, exact)
+    return separate | exact
+
+
+def _bounded(relaxed: Relaxed, source: str, rows: Tensor, offset: Tensor) -> Tensor:
+    """Upper bounds (B, R) of rows (R, B, *value); with gradients, computed again in the backward pass, because memory
+    is for one block, not for all of them."""
+
+    def bound() -> Tensor:
+        return relaxed.upper(relaxed.pull(source, rows, offset)).t()
+
+    if not torch.is_grad_enabled():
+        return bound()
+    again: Tensor = torch.utils.checkpoint.checkpoint(bound, use_reentrant=False, preserve_rng_state=False)
+    return again
 
 
 def _entries(relaxed: Relaxed, source: str, where: Tensor, block: int) -> Interval:
@@ -170,7 +196,7 @@ def _entries(relaxed: Relaxed, source: str, where: Tensor, block: int) -> Interv
         rows = like.new_zeros(index.shape[1], *flat.shape).scatter_(2, index.t().unsqueeze(2), 1.0)
         rows = torch.cat([rows, -rows]).reshape(-1, *like.shape)  # (2R, B, *value)
         offset = like.new_zeros(rows.shape[:2], dtype=torch.float64)
-        best = relaxed.upper(relaxed.pull(source, rows, offset)).t()  # (B, 2R)
+        best = _bounded(relaxed, source, rows, offset)  # (B, 2R)
         upper = upper.scatter(1, index, best[:, : index.shape[1]])
         lower = lower.scatter(1, index, -best[:, index.shape[1] :])
     return Interval(lower.reshape(like.shape), upper.reshape(like.shape))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from surebound.errors import InputError, SpecError
+from surebound.estimate import Estimate, Projections
 from surebound.graph import Program, program_of
 from surebound.interval import Interval
 from surebound.numerics import Soundness
@@ -34,6 +35,7 @@ METHODS: dict[str, Method | None] = {
     "symbolic": Symbolic(),
     "crown-ibp": Crown(intermediate="interval"),
     "crown": Crown(),
+    "wong": Crown(slopes="upper"),  # the dual network of Wong & Kolter 2018
     "alpha-crown": Crown(adam=Adam()),
 }
 
@@ -51,8 +53,8 @@ def worst_margins(
     """Upper bounds of z_k - z_true (B, K), 0 in the true class's column, or of any c.z + d (B, S).
 
     requirement: outputs of shape (B, K); give labels (B,) or a LinearSpec
-    method:      "interval", "zonotope", "symbolic", "crown-ibp", "crown", "alpha-crown" or a Crown(...); all but the
-                 first are intersected with the interval bounds, so never looser, and carry no gradients
+    method:      "interval", "zonotope", "symbolic", "crown-ibp", "crown", "wong", "alpha-crown" or a Crown(...); all
+                 but the first are intersected with the interval bounds, so never looser, and carry no gradients
     return:      proved robust where every bound is <= 0 (``numerics.proved``)
     property:    sound for the executions that ``soundness`` names; not complete; never looser than without elision
     reference:   Gowal et al. 2018, eq. 8-9; Zhang et al. 2018
@@ -78,6 +80,10 @@ def worst_margins(
 
 def method_of(method: str | Method) -> Method | None:
     """A method by name or as given; None: intervals alone."""
+    if isinstance(method, Projections | Estimate):
+        raise InputError(
+            "random projections estimate bounds and prove nothing; for the dual bound itself give method='wong'"
+        )
     if not isinstance(method, str):
         return method
     if method not in METHODS:

@@ -53,6 +53,14 @@ class AffineStep:
         at = self.affine.position
         return self.operator(*rest[:at], x, *rest[at:], **kwargs)
 
+    def linear(self, x: Tensor) -> Tensor:
+        """W x for x (N, *in), N a multiple of the batch size."""
+        rest, kwargs = self.arguments(x.shape[0])
+        if self.affine.linear is not None:
+            return self.affine.linear(x, *rest, **kwargs)
+        value = self.apply(x.contiguous(), rest, kwargs)
+        return value if self.constant is None else value - self.constant
+
     def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
         rest, kwargs = self.arguments(a.shape[1])
         back = self.affine.adjoint(a, torch.Size((a.shape[1], *self.in_shape[1:])), *rest, **kwargs)

@@ -139,6 +139,12 @@ def _conv_constant(
     return None if bias is None else bias.reshape(1, -1, *([1] * (weight.dim() - 2)))
 
 
+def _conv_linear(
+    conv: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor | None = None, *rest: Any
+) -> Tensor:
+    return conv(x, weight, None, *rest)
+
+
 def _tuple(value: Any) -> tuple[int, ...]:
     return (int(value),) if isinstance(value, int) else tuple(int(v) for v in value)
 
@@ -156,6 +162,7 @@ for _rank, _conv in _CONVOLUTIONS.items():
                     terms=_terms,
                     adjoint_terms=_adjoint_terms,
                     constant=_conv_constant,
+                    linear=partial(_conv_linear, _conv),
                 ),
             )
         )

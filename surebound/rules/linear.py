@@ -54,6 +54,7 @@ register(
             terms=lambda weight, bias=None: int(weight.shape[1]),
             adjoint_terms=lambda weight, bias=None: int(weight.shape[0]),
             constant=linear_constant,
+            linear=lambda x, weight, bias=None: F.linear(x, weight),
         ),
     )
 )

@@ -90,6 +90,12 @@ def _constant(
     return scale_and_shift(len(in_shape), weight, bias, mean, var, eps)[1]
 
 
+def _linear(
+    x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, momentum: float, eps: float, *_: Any
+) -> Tensor:
+    return x * scale_and_shift(x.dim(), weight, bias, mean, var, eps)[0]
+
+
 def _statistics(clean: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and biased variance of a clean batch (B, C, ...), per channel."""
     var, mean = torch.var_mean(clean, dim=[i for i in range(clean.dim()) if i != 1], correction=0)
@@ -114,6 +120,7 @@ register(
             terms=lambda *_: 4 * _ROUNDINGS,
             adjoint_terms=lambda *_: _ROUNDINGS,
             constant=_constant,
+            linear=_linear,
         ),
         batch_norm=BatchNorm(
             statistics=_statistics,

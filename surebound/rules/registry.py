@@ -54,6 +54,8 @@ class Affine:
     # b where the arguments name it: (in_shape, *args, **kwargs) -> (1, *out), with 1 for axes along which it does
     # not change, or None for zero. Without this it is found by a call on zeros.
     constant: Callable[..., Tensor | None] | None = None
+    # A x alone: (x, *args, **kwargs) -> (N, *out). Without this, the operator's value minus b.
+    linear: Callable[..., Tensor] | None = None
 
     def count(self, in_shape: tuple[int, ...], *args: Any, **kwargs: Any) -> int:
         """``terms`` for an operand of shape ``in_shape`` (B, *in)."""

@@ -8,6 +8,7 @@ import math
 import torch
 from torch import Tensor
 
+from surebound.errors import BoundError
 from surebound.region import Region
 from surebound.spec import LinearSpec, classification
 
@@ -79,4 +80,6 @@ def nothing(count: int) -> list[Finding]:
 
 def margins_of(findings: Tensor, float_sound: bool) -> list[Finding]:
     """Findings from bounds (B, K)."""
+    if not isinstance(findings, Tensor):
+        raise BoundError(f"{type(findings).__name__} is no bound: a finding needs a tensor of upper bounds")
     return [Finding(margins=row, float_sound=float_sound) for row in torch.unbind(findings)]

@@ -7,6 +7,7 @@ from surebound.train.methods.base import Batch, Loss, Method
 from surebound.train.methods.crown_ibp import CROWNIBP
 from surebound.train.methods.ibp import IBP
 from surebound.train.methods.nominal import Nominal
+from surebound.train.methods.wong import Wong
 
 METHODS: dict[str, type[Method]] = {}
 
@@ -21,7 +22,18 @@ def register(method: type[Method]) -> type[Method]:
     return method
 
 
-for _method in (Nominal, Adversarial, IBP, CROWNIBP):
+for _method in (Nominal, Adversarial, IBP, CROWNIBP, Wong):
     register(_method)
 
-__all__ = ["CROWNIBP", "IBP", "METHODS", "Adversarial", "Batch", "Loss", "Method", "Nominal", "register"]
+__all__ = [
+    "CROWNIBP",
+    "IBP",
+    "METHODS",
+    "Adversarial",
+    "Batch",
+    "Loss",
+    "Method",
+    "Nominal",
+    "Wong",
+    "register",
+]

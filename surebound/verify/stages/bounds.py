@@ -28,7 +28,7 @@ class IntervalBounds(Stage):
 class CrownBounds(Stage):
     """Linear bounds of the elided margins, backwards through the network, never looser than intervals.
 
-    ``method``: "crown-ibp", "crown" or "alpha-crown". Sound for the deployed network. Zhang et al. 2018.
+    ``method``: "crown-ibp", "crown", "wong" or "alpha-crown". Sound for the deployed network. Zhang et al. 2018.
     """
 
     name: ClassVar[str] = "crown"

@@ -1,0 +1,227 @@
+"""Layer-wise dual bounds estimated by random projections (Wong et al. 2018, section 3.2).
+
+With the upper line's slope on both sides, every value is an affine function of the input and of one error term per
+unstable ReLU. A value's bound is its centre plus the l1 norm of that function's coefficients, and k Cauchy projections
+of the coefficients go forward through the network as k columns, whatever its width. All coefficients share one
+projection: sums of l1 norms are l1 norms. The columns of a sum of branches are the sum of their columns.
+The result estimates bounds and is none: it is returned as an ``Estimate``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor
+
+from surebound.estimate import Estimate, Projections
+from surebound.graph import Node, Program
+from surebound.graph.program import resolve, resolve_kwargs
+from surebound.interval import Interval
+from surebound.numerics import Soundness
+from surebound.propagate.backward import Relaxed, intersect
+from surebound.propagate.cauchy import cauchy, estimated_norms
+from surebound.propagate.dual import bound_margins, bounded_calls, relaxed_over, training_step
+from surebound.propagate.intermediate import exactly_bounded
+from surebound.propagate.interval import apply_rule
+from surebound.propagate.steps import AffineStep
+from surebound.propagate.training import TrainingPass
+from surebound.rules import Context, find
+from surebound.rules.relax_join import Join
+from surebound.rules.relax_lines import Lines
+
+#: What a pass with gradients holds, in units of the columns of all values.
+_HELD = 2
+
+
+def estimated_margins(
+    program: Program, done: TrainingPass, box: Interval, labels: Tensor, projections: Projections
+) -> Estimate:
+    """Estimates of the dual bounds of z_k - z_true (B, K), 0 in the true class's column, with gradients.
+
+    done: a training pass that has kept ``values_to_keep(program)``: its interval bounds hold, so no estimate may leave
+    them, and where they are exact nothing is estimated. The last pass, for the margins, is exact given the estimates.
+    """
+    start = relaxed_over(program, {**done.kept, program.graph.input: box}, "upper", done.norms)
+    noise = _draw(start, projections)
+    names = _Tasks.of(start).names
+    parts = [_estimated(start, noise, at) for at in _blocks(start, projections)]
+    bounds = {
+        name: Interval(*(torch.cat([part[2 * i + end] for part in parts]) for end in (0, 1)))
+        for i, name in enumerate(names)
+    }
+    relaxed = relaxed_over(program, {**start.bounds, **bounds}, "upper", done.norms)
+    return Estimate(bound_margins(relaxed, labels))
+
+
+@dataclass(frozen=True)
+class _Tasks:
+    """What a walk has to refine."""
+
+    estimated: dict[str, list[str]]  # by name of a call: the values whose norms are estimated before it
+    following: list[str]  # activations whose value's bounds follow from those
+
+    @property
+    def names(self) -> list[str]:
+        return [*(name for names in self.estimated.values() for name in names), *self.following]
+
+    @classmethod
+    def of(cls, relaxed: Relaxed) -> _Tasks:
+        tasks, known, refined = cls({}, []), exactly_bounded(relaxed.constants), set[str]()
+        for node in bounded_calls(relaxed.constants):
+            sources, rule = relaxed.constants.sources(node), find(node.op)
+            if relaxed.steps[node.name].loose is not False:
+                new = [n for n in dict.fromkeys(sources) if n not in known and n in relaxed.bounds]
+                if new:
+                    tasks.estimated[node.name] = new
+                    known.update(new)
+                    refined.update(new)
+            if rule is not None and rule.activation is not None and sources[0] in refined:
+                tasks.following.append(node.name)
+                known.add(node.name)
+                refined.add(node.name)
+        return tasks
+
+
+def _draw(relaxed: Relaxed, projections: Projections) -> dict[str, Tensor]:
+    """Columns (k, *value) of the input's errors and of those that calls add, one draw for the whole batch."""
+    like = relaxed.bounds[relaxed.program.graph.input].center
+    names = [relaxed.program.graph.input]
+    names += [
+        n.name for n in bounded_calls(relaxed.constants) if not isinstance(relaxed.steps[n.name], AffineStep)
+    ]
+    return {
+        name: cauchy((projections.count, *relaxed.bounds[name].shape[1:]), projections.generator, like)
+        for name in names
+        if name in relaxed.bounds
+    }
+
+
+def _blocks(relaxed: Relaxed, projections: Projections) -> list[slice]:
+    """Examples whose columns take about the memory allowed; all at once if the network fixes its batch size."""
+    batch = relaxed.batch
+    shapes = [node.shape for node in bounded_calls(relaxed.constants) if node.shape is not None]
+    size = sum(math.prod(n or 1 for n in shape[1:]) for shape in shapes)
+    item = relaxed.bounds[relaxed.program.graph.input].lower.element_size()
+    step = max(1, projections.memory // (item * projections.count * max(1, size) * _HELD))
+    if relaxed.program.graph.input_shape[0] is not None:
+        step = batch
+    return [slice(i, min(i + step, batch)) for i in range(0, batch, step)]
+
+
+def _estimated(relaxed: Relaxed, noise: dict[str, Tensor], at: slice) -> tuple[Tensor, ...]:
+    """Lower and upper ends of the values sketched, of some examples; with gradients, made again when they go back."""
+    whole = at.start == 0 and at.stop >= relaxed.batch
+    bounds = relaxed.bounds if whole else {n: b.select(itemgetter(at)) for n, b in relaxed.bounds.items()}
+
+    def walk() -> tuple[Tensor, ...]:
+        part = dataclasses.replace(relaxed, bounds=dict(bounds), steps=dict(relaxed.steps))
+        return _Walk(part, noise).run()
+
+    if whole or not torch.is_grad_enabled():
+        return walk()
+    again: tuple[Tensor, ...] = torch.utils.checkpoint.checkpoint(
+        walk, use_reentrant=False, preserve_rng_state=False
+    )
+    return again
+
+
+@dataclass(frozen=True)
+class _Form:
+    """center (B, *value) and columns (B, k, *value); B is 1 where all examples share the columns."""
+
+    center: Tensor
+    columns: Tensor
+
+
+class _Walk:
+    """One walk forward with columns, over interval bounds."""
+
+    def __init__(self, relaxed: Relaxed, noise: dict[str, Tensor]) -> None:
+        self.relaxed, self.noise, self.tasks = relaxed, noise, _Tasks.of(relaxed)
+
+    def run(self) -> tuple[Tensor, ...]:
+        relaxed, graph = self.relaxed, self.relaxed.program.graph
+        box = relaxed.bounds[graph.input]
+        forms = {graph.input: _Form(box.center, box.radius.unsqueeze(1) * self.noise[graph.input])}
+        last = {name: node.name for node in graph.nodes for name in relaxed.constants.sources(node)}
+        pending = len(self.tasks.estimated)
+        for node in bounded_calls(relaxed.constants):
+            for source in self.tasks.estimated.get(node.name, ()):
+                self._estimate(source, forms)
+            pending -= node.name in self.tasks.estimated
+            if node.name in self.tasks.following:
+                self._follow(node)
+            if not pending:  # no later value needs a form
+                continue
+            relaxed.steps[node.name] = training_step(relaxed, node)
+            forms[node.name] = self._step(node, forms)
+            for name in relaxed.constants.sources(node):
+                if last.get(name) == node.name:
+                    forms.pop(name, None)
+        refined = [relaxed.bounds[name] for name in self.tasks.names]
+        return tuple(end for box in refined for end in (box.lower, box.upper))
+
+    def _estimate(self, source: str, forms: dict[str, _Form]) -> None:
+        form = forms[source]
+        radius, columns = estimated_norms(form.columns)
+        forms[source] = _Form(form.center, columns)
+        known = self.relaxed.bounds[source]
+        self.relaxed.bounds[source] = intersect(known, Interval(form.center - radius, form.center + radius))
+
+    def _follow(self, node: Node) -> None:
+        """The bounds of an activation's value, from those of its operand."""
+        env = {**self.relaxed.constants.of(self.relaxed.batch), **self.relaxed.bounds}
+        args, kwargs = resolve(node.args, env), resolve_kwargs(node.kwargs, env)
+        self.relaxed.bounds[node.name] = apply_rule(Context(Soundness.NONE), node, args, kwargs)
+
+    def _step(self, node: Node, forms: dict[str, _Form]) -> _Form:
+        step, sources = self.relaxed.steps[node.name], self.relaxed.constants.sources(node)
+        operands = [forms.get(name) for name in sources]
+        if any(form is None for form in operands):
+            return self._fresh(node)
+        known = [form for form in operands if form is not None]
+        if isinstance(step, AffineStep):
+            rest, kwargs = step.arguments(known[0].center.shape[0])
+            return _Form(
+                step.apply(known[0].center.contiguous(), rest, kwargs), _through(step, known[0].columns)
+            )
+        if isinstance(step, Lines) and step.exact:
+            return self._between(node, step, known)
+        if isinstance(step, Join) and all(c is None for c in step.constants):
+            columns = step.forward([form.columns.flatten(0, 1) for form in known])
+            center = step.forward([form.center for form in known])
+            return _Form(center, columns.reshape(*known[0].columns.shape[:2], *center.shape[1:]))
+        return self._fresh(node)
+
+    def _between(self, node: Node, lines: Lines, operands: list[_Form]) -> _Form:
+        """Parallel lines: the slope goes through, half of what lies between them is a new error term."""
+        low, high = lines.intercepts
+        center: Any = (low + high) / 2
+        columns: Any = 0.0
+        for slope, form in zip(lines.upper, operands, strict=True):
+            center = center + slope * form.center
+            over = slope.unsqueeze(1) if isinstance(slope, Tensor) else slope
+            columns = columns + over * form.columns
+        if lines.free is not None:
+            columns = torch.addcmul(columns, ((high - low) / 2).unsqueeze(1), self.noise[node.name])
+        return _Form(center, columns)
+
+    def _fresh(self, node: Node) -> _Form:
+        """Nothing but its interval is known of a value."""
+        box = self.relaxed.bounds[node.name]
+        return _Form(box.center, box.radius.unsqueeze(1) * self.noise[node.name])
+
+
+def _through(step: AffineStep, columns: Tensor) -> Tensor:
+    batch, count = columns.shape[:2]
+    flat = columns.flatten(0, 1)
+    if flat.dim() == 4 and flat.shape[1] > 1:
+        flat = flat.contiguous(memory_format=torch.channels_last)
+    out = step.linear(flat)
+    return out.reshape(batch, count, *out.shape[1:])

@@ -1,0 +1,91 @@
+"""The dual network of Wong & Kolter (2018), scaled by random projections (Wong et al. 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from surebound.errors import ConfigError
+from surebound.estimate import Projections
+from surebound.interval import Interval
+from surebound.numerics import Soundness
+from surebound.propagate.dual import bound_margins, values_to_keep
+from surebound.propagate.intermediate import relax
+from surebound.propagate.sketch import estimated_margins
+from surebound.propagate.training import training_pass
+from surebound.train.ascent import box
+from surebound.train.losses import cross_entropy, error, verified_error
+from surebound.train.methods.base import Batch, Loss, Method
+
+
+@dataclass(frozen=True)
+class Wong(Method):
+    """kappa · CE(z) + (1 - kappa) · CE(dual margins): every layer's bounds by the dual of the layers before it.
+
+    `projections` random projections estimate the l1 norms and the ReLU's bias terms inside; the last pass, for the
+    margins, is exact given those. 0: everything exact, by as many backward passes as there are unstable neurons.
+    `memory` is how many bytes of coefficients or columns are held at a time; it changes the cost, not the loss.
+
+    Property: with projections = 0, an upper bound of the robust error is driven down, up to the rounding of training
+    arithmetic; with projections, an estimate of it, which proves nothing (`surebound.estimate`).
+    Never looser than interval bounds, which are intersected with. Batch normalisation uses its running statistics.
+    Reference: Wong & Kolter 2018, theorem 1 and algorithm 1; Wong et al. 2018, section 3.2 and algorithm 2.
+    """
+
+    name: ClassVar[str] = "wong"
+    bound_based: ClassVar[bool] = True
+    robust: ClassVar[bool] = True
+
+    projections: int = 50
+    memory: int = 1 << 29
+
+    def __post_init__(self) -> None:
+        if self.projections != 0 and self.projections < 3:
+            raise ConfigError(
+                f"projections={self.projections}: a median needs at least 3, and 0 means none (exact norms)"
+            )
+        if self.memory <= 0:
+            raise ConfigError(f"memory={self.memory}; give a positive number of bytes")
+
+    def loss(self, batch: Batch) -> Loss:
+        """The mixed loss; the pass whose weight is 0 is not computed."""
+        terms: list[Tensor] = []
+        scalars: dict[str, Tensor] = {}
+        if batch.kappa > 0.0 or _learns_statistics(batch.model):
+            logits = batch.model(batch.images)  # (B, K); in training mode it also updates running statistics
+            terms.append(batch.kappa * cross_entropy(logits, batch.labels))
+            scalars["clean_error"] = error(logits.detach(), batch.labels)
+        if batch.kappa < 1.0:
+            margins = self._margins(batch)
+            terms.append((1.0 - batch.kappa) * cross_entropy(margins, batch.labels))
+            key = "estimated_error" if self.projections and batch.epsilon > 0 else "verified_error"
+            scalars[key] = verified_error(margins.detach(), batch.labels)
+        return Loss(sum(terms[1:], terms[0]), scalars)
+
+    def _margins(self, batch: Batch) -> Tensor:
+        """Margins (B, K) to minimise: bounds, or estimates of them."""
+        region = Interval(*box(batch.images, batch.epsilon, batch.domain))
+        if self.projections == 0:
+            relaxed = relax(
+                batch.program, region, Soundness.NONE, own=True, slopes="upper", memory=self.memory
+            )
+            return bound_margins(relaxed, batch.labels)
+        done = training_pass(
+            batch.program,
+            batch.images,
+            batch.labels,
+            batch.epsilon,
+            clip=batch.domain,
+            clean=False,
+            keep=values_to_keep(batch.program),
+        )
+        if batch.epsilon == 0.0 and done.margins is not None:  # a point needs no estimate
+            return done.margins
+        chosen = Projections(self.projections, batch.generator, self.memory)
+        return estimated_margins(batch.program, done, region, batch.labels, chosen).for_training
+
+
+def _learns_statistics(model: nn.Module) -> bool:
+    return any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training for m in model.modules())
