@@ -27,31 +27,68 @@ from surebound.train.regularise import BoundRegulariser
 from surebound.train.task import Surroundings, Task
 
 SHAPE = (1, 28, 28)
-# network, images per step: the paper's 100 for small; less where a round would take too long on two cores
-NETS: dict[str, tuple[Callable[..., nn.Module], int]] = {
-    "small": (sb.models.small, 100),
-    "medium": (sb.models.medium, 100),
-    "large": (sb.models.large, 10),
+# network, images per step, largest acceptable step of IBP in nominal ones: the paper's 100 images, fewer where a round
+# would take too long on two cores
+NETS: dict[str, tuple[Callable[..., nn.Module], int, float]] = {
+    "small": (sb.models.small, 100, 2.4),
+    "medium": (sb.models.medium, 100, 2.4),
+    "large": (sb.models.large, 20, 2.8),
 }
-METHODS: dict[str, Method] = {"nominal": Nominal(), "IBP": IBP(), "adversarial": Adversarial()}
+ON = 0.4  # the share of channels and units that training to a large radius leaves on, about
+BATCHES = (16, 64, 256, 1024)
 WORKER_BATCH, WORKER_STEPS = 200, 20
 
 
 def benchmarks() -> Iterator[Benchmark]:
     """For each of the paper's networks, in the middle of training: full radius, kappa 1/2."""
-    for name, (build, batch) in NETS.items():
-        loops = {method: loop_for(build(), kind, batch) for method, kind in METHODS.items()}
-        steps = {method: loop.advance for method, loop in loops.items()}
-        yield Race(f"{name}, batch {batch}", steps, {"IBP / nominal": 3.2})
+    for name, (build, batch, limit) in NETS.items():
+        steps = contenders(build, batch)
+        yield Race(f"{name}, batch {batch}", steps, {"IBP / nominal": limit, "adversarial / nominal": 5.8})
         for method, step in steps.items():
             speed = partial(samples_per_second, step, batch)
             yield Measure(f"{name}, batch {batch}: {method}", "samples/s", speed)
             yield Measure(
                 f"{name}, batch {batch}: {method}, peak memory", "MB", partial(megabytes, step), times=1
             )
+    for name in ("small", "medium"):
+        build, batch, _ = NETS[name]
+        normed = contenders(partial(build, batch_norm=True), batch)
+        yield Race(f"{name} with BatchNorm, batch {batch}", normed)
     yield Race("small, batch 100, curriculum", curriculum())
+    for batch in BATCHES:
+        pair = {
+            "nominal": loop_for(sb.models.small(), Nominal(), batch).advance,
+            "IBP": loop_for(sb.models.small(), IBP(), batch).advance,
+        }
+        yield Race(f"small, batch {batch}", pair)
+    for threads in (1, 2):
+        yield Measure(f"small, IBP, {threads} threads", "samples/s", partial(with_threads, threads))
+    yield Measure("small, IBP: an epoch / its steps", "x", epoch_over_steps, limit=1.05)
     yield Measure("small, 1 process of 1 thread", "samples/s", partial(workers, 1))
     yield Measure("small, 2 processes of 1 thread", "samples/s", partial(workers, 2))
+
+
+def contenders(build: Callable[..., nn.Module], batch: int) -> dict[str, Callable[[], object]]:
+    """Steps of the methods on fresh networks, and of IBP on one that is mostly off."""
+    sparse = f"IBP, {ON:.0%} on"
+    return {
+        "nominal": loop_for(build(), Nominal(), batch).advance,
+        "IBP": loop_for(build(), IBP(), batch).advance,
+        sparse: loop_for(switched_off(build()), IBP(), batch).advance,
+        "adversarial": loop_for(build(), Adversarial(), batch).advance,
+    }
+
+
+def switched_off(net: nn.Module) -> nn.Module:
+    """Biases that leave only a share ON of channels and hidden units on; what is off has no gradient and stays off."""
+    layers = [
+        m for m in net.modules() if isinstance(m, (nn.Conv2d, nn.Linear, nn.BatchNorm1d, nn.BatchNorm2d))
+    ]
+    with torch.no_grad():
+        for layer in layers[:-1]:
+            if layer.bias is not None:
+                layer.bias[int(ON * layer.bias.shape[0]) :] = -100.0
+    return net
 
 
 def loop_for(
@@ -76,6 +113,31 @@ def curriculum() -> dict[str, Callable[[], object]]:
     }
     normed = loop_for(sb.models.small(batch_norm=True), IBP(regulariser=BoundRegulariser()), 100, 0.0).advance
     return {**phases, "recommended, kappa 0": normed}
+
+
+def with_threads(threads: int) -> float:
+    """Images per second of IBP steps with so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        step = loop_for(sb.models.small(), IBP(), 100).advance
+        step()
+        return samples_per_second(step, 100, steps=10)
+    finally:
+        torch.set_num_threads(before)
+
+
+def epoch_over_steps(steps: int = 40) -> float:
+    """The time of a run over one epoch, with data, metrics and reports, in medians of its single steps."""
+    images = torch.randint(0, 256, (100 * steps, *SHAPE), dtype=torch.uint8)
+    labels = torch.randint(0, 10, (100 * steps,))
+    plan = Plan(steps=steps, batch_size=100, eps_train="1/10", kappa_start=0.5, kappa_final=0.5)  # type: ignore[arg-type]
+    single = loop_for(sb.models.small(), IBP(), 100).advance
+    single()
+    times = sorted(seconds(single) for _ in range(steps))
+    loop = Loop(Task(sb.models.small(), Split(images, labels), IBP(), plan), Surroundings(log_every=10))
+    loop.prepare()
+    return seconds(loop.run) / (steps * times[steps // 2])
 
 
 def samples_per_second(step: Callable[[], object], batch: int, steps: int = 3) -> float:

@@ -9,7 +9,7 @@ from surebound.native import fallback
 from surebound.native.build import library
 from surebound.native.memory import keep_memory
 
-__all__ = ["columns_on", "keep_memory", "library", "relu", "relu_backward"]
+__all__ = ["columns_on", "fold", "keep_memory", "library", "relu", "relu_backward"]
 
 
 def columns_on(
@@ -83,6 +83,18 @@ def relu_backward(
         out_clean, out_center, out_radius.data_ptr(), _threads(),
     )  # fmt: skip
     return out, out_radius
+
+
+def fold(windows: Tensor, size: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int]) -> Tensor:
+    """See ``fallback.fold``."""
+    kernels = library() if _plain(windows) else None
+    if kernels is None:
+        return fallback.fold(windows, size, stride, pad)
+    out = windows.new_empty(windows.shape[0], *size, windows.shape[-1])
+    kernels.surebound_fold(
+        windows.data_ptr(), *windows.shape, *size, *stride, *pad, out.data_ptr(), _threads()
+    )  # fmt: skip
+    return out
 
 
 def _plain(*values: Tensor | None) -> bool:

@@ -99,4 +99,6 @@ def _declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     kernels.surebound_relu.restype = None
     kernels.surebound_relu_backward.argtypes = [p, p, p, p, p, n, n, n, p, p, p, n]
     kernels.surebound_relu_backward.restype = None
+    kernels.surebound_fold.argtypes = [p, *[n] * 12, p, n]
+    kernels.surebound_fold.restype = None
     return kernels

@@ -70,6 +70,25 @@ def _placed(value: Tensor, to: Tensor, columns: int) -> Tensor:
     return value.new_zeros(value.shape[0], columns).index_copy_(1, to, value)
 
 
+def fold(windows: Tensor, size: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int]) -> Tensor:
+    """Sums of windows (N, OH, OW, kh, kw, C) as images (N, H, W, C): the adjoint of cutting them out.
+
+    Every pixel adds its windows in the order of their positions, that is from the last row and column of a window.
+    """
+    n, oh, ow, kh, kw, c = windows.shape
+    (h, w), (sy, sx), (top, left) = size, stride, pad
+    # room for every window, also past the right and lower ends
+    full = windows.new_zeros(
+        n, max(h + 2 * top, (oh - 1) * sy + kh), max(w + 2 * left, (ow - 1) * sx + kw), c
+    )
+    for a in range(kh - 1, -1, -1):
+        for d in range(kw - 1, -1, -1):
+            full[:, a : a + (oh - 1) * sy + 1 : sy, d : d + (ow - 1) * sx + 1 : sx].add_(
+                windows[:, :, :, a, d]
+            )
+    return full[:, top : top + h, left : left + w].contiguous()
+
+
 def _scaled(
     both: Tensor, radius: Tensor, scale: Tensor | None, shift: Tensor | None
 ) -> tuple[Tensor, Tensor]:

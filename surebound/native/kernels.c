@@ -183,3 +183,25 @@ void surebound_relu_backward(const float *g_clean, const float *g_mu, const floa
         }
     }
 }
+
+/* Sums of windows: windows (images, oh, ow, kh, kw, c) -> images (images, h, w, c), the adjoint of cutting windows out of
+   an image padded by (top, left) zeros. Every pixel adds its windows in the order of their positions. */
+void surebound_fold(const float *windows, int64_t images, int64_t oh, int64_t ow, int64_t kh, int64_t kw, int64_t c, int64_t h,
+                    int64_t w, int64_t sy, int64_t sx, int64_t top, int64_t left, float *out, int64_t threads) {
+#pragma omp parallel for num_threads(threads) if (images * h * w * c >= SMALL) schedule(static)
+    for (int64_t i = 0; i < images; i++) {
+        float *image = out + i * h * w * c;
+        const float *from = windows + i * oh * ow * kh * kw * c;
+        memset(image, 0, h * w * c * sizeof *image);
+        for (int64_t oy = 0; oy < oh; oy++)
+            for (int64_t ox = 0; ox < ow; ox++)
+                for (int64_t a = 0; a < kh; a++, from += kw * c) {
+                    int64_t y = oy * sy + a - top, x = ox * sx - left;
+                    if (y < 0 || y >= h) continue;
+                    int64_t first = x < 0 ? -x : 0, last = x + kw > w ? w - x : kw; /* columns of the window inside */
+                    float *to = image + (y * w + x) * c;
+#pragma omp simd
+                    for (int64_t j = first * c; j < last * c; j++) to[j] += from[j];
+                }
+    }
+}

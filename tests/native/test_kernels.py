@@ -74,6 +74,23 @@ def test_compiled_and_fallback_give_the_same_bits(monkeypatch, rows, columns, pa
     assert all(map(same_bits, native.relu(both, radius, scale, shift, None, owned=True), kept))
 
 
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "pad"), [(13, 4, 1, 0), (12, 3, 2, 1), (9, 3, 1, 2), (8, 1, 3, 0)]
+)
+def test_folding_windows_is_the_gradient_of_a_convolution(monkeypatch, size, kernel, stride, pad):
+    compiled()
+    monkeypatch.setattr(native, "_threads", lambda: 2)
+    x, w = torch.randn(20, 5, size, size, requires_grad=True), torch.randn(7, 5, kernel, kernel)
+    y = F.conv2d(x, w, stride=stride, padding=pad)
+    g = torch.randn_like(y)
+    (expected,) = torch.autograd.grad(y, x, g)
+    matrix = w.permute(0, 2, 3, 1).reshape(7, -1)
+    windows = (g.movedim(1, -1).reshape(-1, 7) @ matrix).view(20, *y.shape[2:], kernel, kernel, 5)
+    args = windows, (size, size), (stride, stride), (pad, pad)
+    torch.testing.assert_close(native.fold(*args).movedim(-1, 1), expected, atol=1e-4, rtol=1e-4)
+    assert torch.equal(native.fold(*args), fallback.fold(*args))
+
+
 def test_relu_of_a_box_is_the_box_of_the_relus():
     both, radius = torch.randn(20, 6), torch.rand(10, 6)
     out, out_radius, mask = native.relu(both.clone(), radius.clone())
