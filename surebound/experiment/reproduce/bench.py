@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from surebound.data import fake
 from surebound.errors import RunError, SureboundError
 from surebound.experiment import run as runs
 from surebound.experiment.codec import decode
+from surebound.experiment.environment import describe_environment
 from surebound.experiment.config import Config
 from surebound.experiment.reproduce.work import Check, Compute, Network, Packaged, Training, science
 from surebound.experiment.run import Caller
@@ -149,8 +151,13 @@ class Bench:
         return self.out / "computed" / f"{computation.key}.json"
 
     def compute(self, computation: Compute) -> None:
-        """Compute and keep."""
-        _write_json(self.computed_path(computation), computation.function(self))
+        """Compute and keep, with the commit that did it and how long it took."""
+        began = time.monotonic()
+        values = computation.function(self)
+        known = describe_environment()
+        origin = {key: known[key] for key in ("commit", "processor", "packages")}
+        origin["seconds"] = round(time.monotonic() - began, 1)
+        _write_json(self.computed_path(computation), {**values, "origin": origin})
 
     def values(self, computation: Compute) -> dict[str, Any]:
         """What a finished computation gave."""

@@ -78,6 +78,12 @@ def number(bench: Bench, network: Network, **values: Any) -> dict[str, Any]:
     return {**values, **facts, **schedule}
 
 
+def computed(values: dict[str, Any], **found: Any) -> dict[str, Any]:
+    """Values of a computation with the commit that made them."""
+    origin = values.get("origin", {})
+    return {**found, "seed": values.get("seed", 0), "commit": origin.get("commit"), "origin": origin}
+
+
 def trained(bench: Bench, trainings: Iterable[Training]) -> Table:
     """The networks behind an artefact, with seed, schedule, commit and command."""
     rows: list[tuple[Cell, ...]] = []

@@ -96,8 +96,8 @@ def _picture(values: dict[str, Any]) -> Figure:
 def draw(bench: Bench, scale: Scale) -> Drawn:
     values, net = bench.values(_work(scale)), _network(scale)
     headline = (
-        f"The margin of class {values['rival']} over the true {values['label']} reaches {values['sampled']:.2f} in "
-        f"the samples; its bound is {values['bound']:.2f} with elision, {values['bound_without_elision']:.2f} without."
+        f"The {values['rival']} comes within {values['sampled']:.3f} of the true {values['label']} in the samples; "
+        f"the bound is {values['bound']:.3f} with elision, {values['bound_without_elision']:.3f} without."
     )
     notes = (*((SMOKE_NOTE,) if scale is Scale.SMOKE else ()), f"Test image {values['index']}.")
     numbers = (

@@ -10,7 +10,7 @@ from surebound.experiment.reproduce.bench import Bench
 from surebound.experiment.reproduce.polytope import evolution
 from surebound.experiment.reproduce.scale import Scale
 from surebound.experiment.reproduce.work import Compute, Plan
-from surebound.report.artefacts.base import SMOKE_NOTE, Artefact, Drawn
+from surebound.report.artefacts.base import SMOKE_NOTE, Artefact, Drawn, computed
 from surebound.report.figure import MUTED, PROVED, Figure
 from surebound.report.table import Table
 
@@ -76,7 +76,10 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
         f"The box is {first[1]} times as large as what is reached before training, "
         f"{last[1]} times after {last[0]} steps."
     )
-    return Drawn((table,), (_picture(values["frames"]),), headline)
+    numbers = (
+        computed(values, figure="figure-4", steps=last[0], rows=[list(row) for row in rows], network="toy"),
+    )
+    return Drawn((table,), (_picture(values["frames"]),), headline, numbers=numbers)
 
 
 ARTEFACT = Artefact("figure-4", "polytope", "The polytope and its box during training", plan, draw)

@@ -8,7 +8,7 @@ from surebound.experiment.reproduce.bench import Bench
 from surebound.experiment.reproduce.runtime import epochs
 from surebound.experiment.reproduce.scale import Scale, known
 from surebound.experiment.reproduce.work import Compute, Plan
-from surebound.report.artefacts.base import SMOKE_NOTE, Artefact, Drawn, difference
+from surebound.report.artefacts.base import SMOKE_NOTE, Artefact, Drawn, computed, difference
 from surebound.report.artefacts.paper import METHODS, RUNTIME
 from surebound.report.table import Cell, Table
 
@@ -74,7 +74,8 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
     table = Table("runtime", columns, tuple(rows), "Cost of an epoch", notes)
     ibp = seconds["ibp"] / seconds["nominal"]
     headline = f"An epoch of IBP costs {ibp:.1f} times one of ordinary training (paper: 2.3)."
-    return Drawn((table,), headline=headline)
+    numbers = (computed(values, table="runtime", seconds_per_epoch=seconds, rounds=values["rounds"]),)
+    return Drawn((table,), headline=headline, numbers=numbers)
 
 
 ARTEFACT = Artefact("runtime", "cost", "Cost of an epoch", plan, draw)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from surebound.experiment.environment import describe_environment
 from surebound.experiment.reproduce.scale import Scale
 from surebound.report import page
 from surebound.report.artefacts.base import Artefact, Drawn
@@ -35,6 +36,8 @@ def write(artefact: Artefact, drawn: Drawn, scale: Scale, out: Path) -> list[Pat
         "artefact": artefact.name,
         "scale": scale.value,
         "headline": drawn.headline,
+        "commit": describe_environment()["commit"],
+        "command": f"surebound reproduce {artefact.name} --scale {scale}",
         "notes": [*drawn.notes, *(note for table in drawn.tables for note in table.notes)],
         "numbers": list(drawn.numbers),
     }
