@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from surebound import data, models
 from surebound.cli import build_app
 from surebound.cli.reproduce import duration
-from surebound.errors import InputError
+from surebound.errors import InputError, RunError
 from surebound.experiment import run as runs
 from surebound.experiment.presets import preset
 from surebound.experiment.reproduce import polytope
@@ -31,6 +31,7 @@ from surebound.report.artefacts.base import difference
 from surebound.report.artefacts.figure_6 import sparsity
 from surebound.report.artefacts.table_1 import describe
 from surebound.train.observe import Observer
+from surebound.train.plan import Plan as Plan_
 
 
 @pytest.fixture(scope="session")
@@ -130,6 +131,27 @@ def test_names_differ_where_training_would() -> None:
     a, b = tiny().config, tiny().config.with_plan(learning_rate=2e-3)
     assert digest(a) != digest(b)
     assert digest(a) == digest(replace(a, run=replace(a.run, threads=2)))
+
+
+def test_an_option_that_comes_later_changes_no_name() -> None:
+    @dataclass(frozen=True)
+    class Grown(Plan_):
+        novelty: float = 0.5
+
+    plan = tiny().config.plan
+    grown = Grown(**{f.name: getattr(plan, f.name) for f in fields(plan)})
+    assert digest(replace(tiny().config, plan=grown)) == digest(tiny().config)
+    assert digest(replace(tiny().config, plan=replace(grown, novelty=1.0))) != digest(tiny().config)
+
+
+def test_a_run_trained_differently_is_not_taken_for_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    folder = bench.path(tiny())
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(tiny(seed=1).config.to_toml())
+    (folder / "results.json").write_text("{}")
+    with pytest.raises(RunError, match="trained differently"):
+        bench.where(tiny())
 
 
 @pytest.mark.parametrize("scale", list(Scale))

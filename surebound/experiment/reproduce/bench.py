@@ -18,8 +18,8 @@ from surebound.data import fake
 from surebound.errors import RunError, SureboundError
 from surebound.experiment import run as runs
 from surebound.experiment.codec import decode
-from surebound.experiment.environment import describe_environment
 from surebound.experiment.config import Config
+from surebound.experiment.environment import describe_environment
 from surebound.experiment.reproduce.work import Check, Compute, Network, Packaged, Training, science
 from surebound.experiment.run import Caller
 from surebound.experiment.rundir import RunDirectory
@@ -60,8 +60,11 @@ class Bench:
         """A finished network: a run directory, here or to be reused, or a packaged one; None if there is none."""
         if isinstance(network, Packaged):
             return zoo.entry(network.name).name
-        if (self.path(network) / "results.json").is_file():
-            return str(self.path(network))
+        path = self.path(network)
+        if (path / "results.json").is_file():
+            if science(RunDirectory.open(path).config) != science(network.config):
+                raise RunError(f"{path} was trained differently; move it away, or choose another --out")
+            return str(path)
         if network.name not in self._found:
             self._found[network.name] = self._elsewhere(network)
         return self._found[network.name]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from fractions import Fraction
 from typing import Any
 
 from surebound.experiment.codec import encode
 from surebound.experiment.config import Config
+from surebound.train.methods import Method
 from surebound.verify import Cascade
 
 
@@ -20,9 +21,22 @@ def science(config: Config) -> dict[str, Any]:
 
 
 def digest(config: Config) -> str:
-    """A short name for `science`."""
-    text = json.dumps(science(config), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    """A short name for `science`: of what differs from the defaults, so that a later option changes no name."""
+    parts = {key: _distinct(getattr(config, key)) for key in ("data", "model", "method", "plan")}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _distinct(value: Any) -> Any:
+    """Plain values of a dataclass without the fields that have their default."""
+    if not is_dataclass(value) or isinstance(value, type):
+        return encode(value)
+    kept = {f.name: getattr(value, f.name) for f in fields(value) if getattr(value, f.name) != _default(f)}
+    head = {"name": value.name} if isinstance(value, Method) else {}
+    return head | {key: _distinct(item) for key, item in kept.items()}
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
 @dataclass(frozen=True, eq=False)
