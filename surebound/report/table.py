@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import io
-from collections.abc import Sequence
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,9 +43,9 @@ class Table:
             raise InputError(f"table {self.name!r}: a row has {len(wrong[0])} cells, not {len(self.columns)}")
 
     def numeric(self, column: int) -> bool:
-        """Whether a column is aligned to the right: every filled cell starts with a number."""
+        """Whether a column is aligned to the right: every filled cell is a number."""
         cells = [text(row[column]) for row in self.rows]
-        return any(cells) and all(_number(cell) is not None for cell in cells if cell not in ("", "–"))
+        return any(cells) and all(_is_number(cell) for cell in cells if cell not in ("", "–"))
 
     def markdown(self) -> str:
         """A table for GitHub and mkdocs, with the notes as small paragraphs."""
@@ -128,19 +128,8 @@ def write_text(path: Path, content: str) -> None:
         raise InputError(f"{path} cannot be written: {error}") from error
 
 
-def columns(table: Table, *keep: str) -> Table:
-    """The table with some of its columns, in the order asked for."""
-    places = [table.columns.index(name) for name in keep]
-    rows = tuple(tuple(row[i] for i in places) for row in table.rows)
-    return Table(table.name, tuple(keep), rows, table.caption, table.notes)
-
-
-def _number(cell: str) -> float | None:
-    head: Sequence[str] = cell.replace(",", "").replace("−", "-").replace("+", "").split()
-    try:
-        return float(head[0]) if head else None
-    except ValueError:
-        return None
+def _is_number(cell: str) -> bool:
+    return re.fullmatch(r"[+−-]?[\d.,]+(e[+-]?\d+)?(/\d+)?( ?%| s)?", cell) is not None
 
 
 def _latex(value: str) -> str:

@@ -124,7 +124,7 @@ def test_the_packaged_network_is_reused() -> None:
     assert facts["steps"] == 60_000 and facts["seed"] == 0 and facts["commit"]
     shorter = training(Scale.LAPTOP, "mnist", "small", "ibp", "0.4", laptop_steps=6_000)
     assert Bench(Path("nowhere")).where(shorter) is None
-    assert shorter.schedule == "6,000 steps of 100, 10 % of the paper's schedule"
+    assert shorter.schedule == "6,000 × 100 (10 % of the paper's)"
 
 
 def test_names_differ_where_training_would() -> None:
@@ -202,10 +202,10 @@ def test_table_1_is_counted_from_the_models(smoke: Path) -> None:
 def test_quoted_rows_are_marked_and_ours_stand_beside_the_papers(smoke: Path) -> None:
     assert reproduce("table-4", "--out", smoke).exit_code == 0
     rows = [r.split("|") for r in (smoke / "table-4" / "table-4.md").read_text("utf-8").splitlines()]
-    quoted = [r for r in rows if len(r) > 5 and r[4].strip() == "quoted"]
-    assert quoted and all(r[5].strip() == "–" for r in quoted), "nothing of ours in a quoted row"
-    ours = next(r for r in rows if len(r) > 5 and "IBP" in r[3] and r[5].strip() != "–")
-    mine, theirs, change = (cell.strip().replace("−", "-") for cell in ours[5:8])
+    quoted = [r for r in rows if len(r) > 13 and r[13].strip() == "quoted"]
+    assert quoted and all(r[4].strip() == "–" for r in quoted), "nothing of ours in a quoted row"
+    ours = next(r for r in rows if len(r) > 13 and "IBP" in r[3] and r[4].strip() != "–")
+    mine, theirs, change = (cell.strip().replace("−", "-") for cell in ours[4:7])
     expected = float(mine.split()[0]) - float(theirs.split()[0])
     assert float(change) == pytest.approx(expected, abs=0.011)
     assert difference(None, 1.0) == "–" and difference(1.0, 2.5) == "−1.50"

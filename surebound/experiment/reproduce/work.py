@@ -59,12 +59,12 @@ class Training:
 
     @property
     def schedule(self) -> str:
-        """The schedule in words, with what it is short of the paper's."""
+        """Steps × images per step, and what share of the paper's schedule that is if it is shorter."""
         plan = self.config.plan
-        text = f"{plan.steps:,} steps of {plan.batch_size}"
+        text = f"{plan.steps:,} × {plan.batch_size}"
         if self.paper_images is None or self.images >= self.paper_images:
             return text
-        return f"{text}, {100 * self.images / self.paper_images:.2g} % of the paper's schedule"
+        return f"{text} ({100 * self.images / self.paper_images:.2g} % of the paper's)"
 
     @property
     def full(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from surebound.experiment.reproduce.bench import Bench
 from surebound.experiment.reproduce.scale import Scale, fakes, known, training
@@ -102,8 +103,8 @@ def check_for(plan: Plan, line: Line) -> Check | None:
 
 
 COLUMNS = (
-    "data", "ε", "method", "schedule", "test error", "paper", "Δ", "PGD error", "paper ", "Δ ", "verified error",
-    "paper  ", "Δ  ",
+    "data", "ε", "method", "clean", "paper", "Δ", "PGD", "paper ", "Δ ", "verified", "paper  ", "Δ  ",
+    "schedule (steps × batch)",
 )  # fmt: skip
 
 
@@ -119,8 +120,9 @@ def draw_lines(bench: Bench, scale: Scale, found: Sequence[Line], name: str, cap
             verified = 100 * s.verified_error if row.method in VERIFIABLE else None
             values = 100 * s.clean_error, 100 * s.pgd_error, verified
             numbers.append(
-                number(bench, line.training, table=name, eps=str(row.eps), images=s.total, clean=values[0],
-                       pgd=values[1], verified=values[2], cascade=check.cascade.key)
+                number(bench, line.training, table=name, data=row.data, method=row.method, eps=str(row.eps),
+                       images=s.total, clean=values[0], pgd=values[1], verified=values[2], paper=row.verified,
+                       cascade=check.cascade.key)
             )  # fmt: skip
         rows.append(_cells(line, values))
     trainings = list(plan.trainings)
@@ -145,10 +147,10 @@ def _cells(line: Line, values: tuple[float | None, float | None, float | None]) 
     extra += [f"ε train {row.eps_train.replace('-', '/')}"] if row.eps_train else []
     label = f"{method} ({', '.join(extra)})" if extra else method
     schedule = QUOTED if row.quoted else line.training.schedule if line.training else "paper only"
-    cells: list[Cell] = [DATA[row.data], radius_text(row.eps), label, schedule]
+    cells: list[Cell] = [DATA[row.data], radius_text(row.eps), label]
     for ours, paper in zip(values, (row.clean, row.pgd, row.verified), strict=True):
         cells += [points(ours), points(paper), difference(ours, paper)]
-    return tuple(cells)
+    return (*cells, schedule)
 
 
 def _images_note(scale: Scale, numbers: Sequence[dict[str, object]]) -> str:
@@ -164,8 +166,14 @@ def _images_note(scale: Scale, numbers: Sequence[dict[str, object]]) -> str:
     )
 
 
-def _headline(numbers: Sequence[dict[str, object]]) -> str:
-    proved = [n for n in numbers if n.get("verified") is not None]
+def _headline(numbers: Sequence[dict[str, Any]]) -> str:
+    """Our verified errors beside the paper's, the largest radius of each dataset first."""
+    proved = [n for n in numbers if n["method"] == "ibp" and n["verified"] is not None]
     if not proved:
         return "No network of this table was verified at this scale."
-    return f"{len(numbers)} of the paper's rows have numbers of our own; {len(proved)} of them are verified."
+    last = {n["data"]: n for n in proved}
+    told = [
+        f"{DATA[data]} at {radius_text(Fraction(n['eps']))} {n['verified']:.2f} % (paper {n['paper']:.2f} %)"
+        for data, n in last.items()
+    ]
+    return f"Verified error of IBP: {', '.join(told)}"

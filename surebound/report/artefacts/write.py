@@ -23,7 +23,8 @@ def write(artefact: Artefact, drawn: Drawn, scale: Scale, out: Path) -> list[Pat
         *(page.paragraph(note, "note") for note in drawn.notes),
     ]
     for table in drawn.tables:
-        body.append(table.html())
+        shown = table.html()
+        body.append(page.details(table.caption, shown) if table.name == "networks" else shown)
     body += [page.heading("Do it again"), page.command(command)]
     target = folder / "index.html"
     write_text(target, page.page(f"{label(artefact)}: {artefact.title}", body))
