@@ -95,9 +95,10 @@ def _picture(values: dict[str, Any]) -> Figure:
 
 def draw(bench: Bench, scale: Scale) -> Drawn:
     values, net = bench.values(_work(scale)), _network(scale)
+    over = f"Class {values['rival']} minus the true {values['label']}"
     headline = (
-        f"The {values['rival']} comes within {values['sampled']:.3f} of the true {values['label']} in the samples; "
-        f"the bound is {values['bound']:.3f} with elision, {values['bound_without_elision']:.3f} without."
+        f"{over}: at most {values['sampled']:.3f} in the samples; "
+        f"bounded by {values['bound']:.3f} with elision, {values['bound_without_elision']:.3f} without."
     )
     notes = (*((SMOKE_NOTE,) if scale is Scale.SMOKE else ()), f"Test image {values['index']}.")
     numbers = (

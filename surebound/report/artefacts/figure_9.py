@@ -33,7 +33,7 @@ def _picture(values: dict[str, Any]) -> Figure:
             solid.scatter([a], [b], [height], color=colour, s=26, depthshade=False, zorder=9)
         solid.set_xlabel("u: towards PGD's", labelpad=-6)
         solid.set_ylabel("v: towards the exact", labelpad=-6)
-        solid.set_zlabel("loss", labelpad=-8)
+        solid.set_title("loss")
         solid.tick_params(labelsize=7, pad=-3)
         solid.view_init(28, -125)
         top = canvas.add_subplot(1, 2, 2)

@@ -17,6 +17,7 @@ from surebound.report.artefacts.base import (
 )
 from surebound.report.artefacts.paper import DATA, STATE_OF_THE_ART, TIGHTNESS
 from surebound.report.artefacts.results_table import Line, check_for, lines, plan_of
+from surebound.report.artefacts.table_4 import best_net
 from surebound.report.table import Cell, Table
 from surebound.report.verdicts import radius_text
 from surebound.verdict import Status
@@ -27,7 +28,7 @@ def _lines(scale: Scale) -> list[Line]:
     rows = [row for row in STATE_OF_THE_ART if row.method == "ibp"]
     if scale is Scale.SMOKE:
         rows = [row for row in rows if (row.data, row.radius) in (("mnist", "0.1"), ("cifar10", "2-255"))]
-    return lines(rows, scale, "large" if scale is Scale.PAPER else "small")
+    return [line for row in rows for line in lines([row], scale, best_net(row, scale))]
 
 
 def plan(scale: Scale) -> Plan:
