@@ -77,10 +77,10 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
     notes = (
         *((SMOKE_NOTE,) if scale is Scale.SMOKE else ()),
         f"Small network, MNIST shapes, {values['threads']} thread(s), initial weights, full radius, batches of 32 of "
-        f"random images; the methods took turns over {len(rounds['nominal'])} rounds and the best round of each counts. "
+        f"random images; the methods took turns over {len(rounds['nominal'])} rounds and the best of each counts. "
         "Absolute seconds belong to this machine.",
-        *(() if steady else ("The machine was busy: single rounds disagree by more than the difference to the paper, so "
-                             "that Δ says nothing. Measure again on an idle machine.",)),
+        *(() if steady else ("The machine was busy: single rounds disagree by more than the difference to the paper; "
+                             "Δ says nothing. Measure again on an idle machine.",)),
         *plan(scale).missing,
     )  # fmt: skip
     table = Table("runtime", columns, tuple(rows), "Cost of an epoch", notes)
