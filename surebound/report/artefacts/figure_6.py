@@ -73,6 +73,7 @@ def sparsity(filters: Tensor) -> float:
 def hoyer(filters: Tensor) -> float:
     """Mean over filters of (sqrt(n) - |w|_1/|w|_2) / (sqrt(n) - 1): 0 is even, 1 is a single weight.
 
+    >>> import torch
     >>> hoyer(torch.tensor([[[[1.0, 0.0], [0.0, 0.0]]]])), hoyer(torch.ones(1, 1, 2, 2))
     (1.0, 0.0)
     """
