@@ -20,10 +20,12 @@ from torch import nn
 from surebound.attack import attack
 from surebound.attack.methods import PGD
 from surebound.errors import ConfigError, InputError, SpecError, StoreError
+from surebound.region import LinfBall
 from surebound.verdict import Status, Verdict
 from surebound.verify import Cascade, Record, Results, Store, cascade, verify
 from surebound.verify.decide import Setting, decide, example_of
 from surebound.verify.identity import weights_hash
+from surebound.verify.query import Query
 from surebound.verify.radii import parse_radii
 from surebound.verify.run import Progress, identity_of
 from surebound.verify.stages import (
@@ -138,6 +140,22 @@ def test_a_nan_network_is_never_robust() -> None:
         verify(broken, CENTER, ZERO, "1/100", Cascade("b", (IntervalBounds(), Clean()))).records[0].verdict
     )
     assert verdict.status is not Status.ROBUST
+
+
+def test_a_targeted_attack_aims_only_at_what_is_open() -> None:
+    """Class 1 can win and class 2 can, too; whichever is ruled out by bounds is not aimed at."""
+    net = nn.Linear(2, 3, bias=False).requires_grad_(False)
+    net.weight.copy_(torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
+    x = torch.full((3, 2), -0.1)
+    margins = torch.tensor([[-math.inf, 1.0, -1.0], [-math.inf, -1.0, 1.0], [-math.inf, -1.0, -1.0]])
+    query = Query(LinfBall(x, "1/5"), torch.zeros(3, dtype=torch.int64), margins.double(), torch.arange(3))
+    with Workspace(net) as workspace:
+        first, second, nobody = MultiTargetedAttack(steps=5, restarts=1).decide(query, workspace)
+    assert nobody.witness is None
+    assert first.witness is not None
+    assert second.witness is not None
+    assert first.witness[0] > 0
+    assert second.witness[1] > 0
 
 
 def test_a_lying_stage_proves_nothing() -> None:
