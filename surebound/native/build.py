@@ -17,12 +17,8 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
-import pooch
-
 #: Set to 0 to do without compiled kernels.
 SWITCH = "SUREBOUND_NATIVE"
-#: Read with this file, so that the two fit together even if the package is replaced while a program runs.
-SOURCE = Path(__file__).with_name("kernels.c").read_text(encoding="utf-8")
 #: No contraction of products and sums: the fallback's roundings are the reference.
 FLAGS = (
     "-O3",
@@ -38,6 +34,18 @@ THREADING = (("-fopenmp",), ("-fopenmp-simd",), ())
 BUILD_SECONDS = 60
 
 _log = logging.getLogger("surebound")
+
+
+def _source() -> str:
+    """The kernels' text, or nothing if somebody packed the library without it."""
+    try:
+        return Path(__file__).with_name("kernels.c").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+#: Read with this file, so that the two fit together even if the package is replaced while a program runs.
+SOURCE = _source()
 
 
 @lru_cache(maxsize=1)
@@ -59,9 +67,13 @@ def library() -> ctypes.CDLL | None:
 
 def _built() -> Path:
     """The shared library for this source, compiler and processor, compiled if it is not there yet."""
+    if not SOURCE:
+        raise OSError("kernels.c is not where the library is installed")
     compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
         raise OSError("no C compiler was found")
+    import pooch  # here: it is slow to import, and most programs never train
+
     folder = Path(pooch.os_cache("surebound")) / "native"
     key = hashlib.sha256("\0".join([SOURCE, compiler, *FLAGS, _processor()]).encode()).hexdigest()
     target = folder / f"kernels-{key[:16]}.so"

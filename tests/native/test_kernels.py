@@ -138,6 +138,13 @@ def test_without_a_compiler_the_fallback_is_used_and_said_once(monkeypatch, capl
     assert "no C compiler was found" in caplog.text and "SUREBOUND_NATIVE=0" in caplog.text
 
 
+def test_a_library_without_its_source_breaks_nothing(monkeypatch, caplog):
+    monkeypatch.setattr(build, "SOURCE", "")
+    with caplog.at_level(logging.WARNING, logger="surebound"):
+        assert build.library() is None
+    assert "kernels.c is not where the library is installed" in caplog.text
+
+
 @pytest.mark.parametrize("compiler", ["false", "/nonexistent/cc"])
 def test_a_compiler_that_fails_breaks_nothing(monkeypatch, caplog, tmp_path, compiler):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
