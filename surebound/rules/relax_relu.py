@@ -10,12 +10,26 @@ from torch import Tensor
 from surebound.interval import Interval
 from surebound.numerics import Soundness, dot_rounding, tiny, unit_roundoff
 from surebound.rules.registry import Context
+from surebound.rules.relax_gradient import chord
 from surebound.rules.relax_lines import Lines, lines
 
 
 def relu_lines(ctx: Context, x: Interval) -> Lines:
     """x (B, ...): exact in floating point."""
+    trains = torch.is_grad_enabled() and (x.lower.requires_grad or x.upper.requires_grad)
+    if ctx.soundness is Soundness.NONE and trains:
+        return _training_lines(x)
     return hinge_lines(ctx, x, 0.0, 1.0)
+
+
+def _training_lines(x: Interval) -> Lines:
+    """The same lines with written-out gradients."""
+    slope, top = chord(x.lower, x.upper)
+    with torch.no_grad():
+        free = (x.lower < 0) & (x.upper > 0)
+        lower = torch.where(x.upper > 0, x.lower + x.upper > 0, False).to(slope.dtype)
+    absolute = torch.zeros(x.shape[0], dtype=torch.float64, device=x.device)
+    return Lines((x.shape,), (lower,), (slope,), None, top, absolute, free)
 
 
 def abs_lines(ctx: Context, x: Interval) -> Lines:
