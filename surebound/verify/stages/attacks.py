@@ -49,9 +49,8 @@ class MultiTargetedAttack(Stage):
         method = MultiTargeted(steps=self.steps, restarts=self.restarts)
         findings = nothing(len(query))
         counts = query.open_rows.sum(1)
-        for count in (
-            counts[counts > 0].unique().tolist()
-        ):  # the search wants equally many rows of each example
+        # the search wants equally many rows of each example
+        for count in sorted({int(n) for n in counts} - {0}):
             places = (counts == count).nonzero()[:, 0]
             part = query.take(places)
             rows = part.spec.c[part.open_rows].reshape(len(part), count, -1)
