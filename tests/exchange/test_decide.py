@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import torch
 
 from surebound.errors import QueryError
+from surebound.exchange import rows
 from surebound.exchange import solve as module
 from surebound.exchange.query import Query
 from surebound.exchange.runtime import Session
@@ -15,6 +18,7 @@ from surebound.exchange.solve import Answer, Verdict, decide
 from surebound.exchange.text import parse_query
 from surebound.exchange.witness import holds
 from surebound.graph.onnx_file import Model
+from surebound.verify.query import Finding
 from tests.exchange.nets import CANCEL, IDENTITY, SUM, VERSION, between, declare, dense, model, random_dense
 from tests.exchange.onnx_cases import make_model, weight
 
@@ -35,8 +39,8 @@ def some_point_satisfies(query: Query, network: Model, low: Sequence[float], hig
     axes = [np.linspace(a, b, 25) for a, b in zip(low, high, strict=True)]
     points = np.stack(np.meshgrid(*axes), -1).reshape(-1, len(low)).astype(np.float32)
     results = outputs(network, points)
-    rows = np.concatenate([points, results], 1)
-    return any(holds(query.formula, lambda e, row=row: row[e]) for row in rows)
+    whole = np.concatenate([points, results], 1)
+    return any(holds(query.formula, lambda e, row=row: row[e]) for row in whole)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -134,6 +138,16 @@ def test_a_proof_within_a_solvers_tolerance_is_no_unsat_for_float32(monkeypatch:
         verdicts[dtype] = ask(text, 10, N=SUM).verdict
     assert verdicts["float32"] is Verdict.UNKNOWN
     assert verdicts["real"] in (UNSAT, Verdict.UNKNOWN)
+
+
+def test_bounds_over_the_reals_prove_nothing_about_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a search returns: without its word for every float32 execution, a float32 query stays open."""
+    monkeypatch.setattr(module, "FEW_INPUTS", 0)
+    real = Finding(margins=torch.tensor([-1.0, -math.inf], dtype=torch.float64), float_sound=False)
+    monkeypatch.setattr(rows, "search", lambda *_: [real])
+    for dtype, verdict in (("float32", Verdict.UNKNOWN), ("real", UNSAT)):
+        text = VERSION + declare(2, 1, dtype) + between([0, 0], [1, 1]) + "(assert (> Y[0,0] 2.0))"
+        assert ask(text, 10, N=SUM).verdict is verdict
 
 
 @pytest.mark.parametrize("few", [16, 0])
