@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
@@ -308,19 +309,19 @@ def test_kill_dash_nine_and_go_on(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": root}
     process = subprocess.Popen(command, env=environment)
     path = tmp_path / "run" / "results.db"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     count = 0
     while count < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
-        if path.exists() and path.stat().st_size:
-            with Store.read(path) as store:
-                count = len(list(store.records()))
+        # The other process may be between making the file and filling it.
+        with contextlib.suppress(StoreError), Store.read(path) as store:
+            count = len(list(store.records()))
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     with Store.read(path) as store:
         before = {record.index: record.verdict.seconds for record in store.records()}
     assert 3 <= len(before) < 12
-    subprocess.run(command, env=environment, check=True, timeout=60)
+    subprocess.run(command, env=environment, check=True, timeout=240)
     with Store.read(path) as store:
         after = {record.index: record.verdict.seconds for record in store.records()}
     assert sorted(after) == list(range(12))
