@@ -30,7 +30,7 @@ $(STAMP):
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
 	@rm -f $(VENV)/.surebound-* && touch $@
 
-quickstart: venv  ## bound a small network on the embedded digits and draw the picture
+quickstart: venv  ## train, attack and verify two small networks on the embedded digits; write the report
 	@$(BIN)/surebound quickstart --out runs/quickstart $(ARGS)
 
 test: venv  ## run all tests, doctests and the packaging check
