@@ -87,29 +87,45 @@ def zoo(
     name: Annotated[
         str | None, typer.Option("--as", help="The name to package it under.", show_default=False)
     ] = None,
+    verified: Annotated[
+        Path | None,
+        typer.Option(
+            "--verified",
+            help="Results of `surebound verify` on the network --as, to note.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """List the networks that come with the package, with their measured errors; or package a run of yours."""
     from surebound import zoo as nets
-    from surebound.experiment.publish import publish
+    from surebound.experiment.publish import publish, publish_verification
 
-    if (add is None) != (name is None):
+    if verified is not None and name is not None and add is None:
+        typer.echo(f"wrote {publish_verification(verified, name)}")
+        return
+    if (add is None) != (name is None) or verified is not None:
         raise InputError(
-            "--add and --as belong together: the run directory, and the name to package it under"
+            "--add and --as belong together: the run directory, and the name to package it under; so do --verified "
+            "and --as: the results of `surebound verify`, and the packaged network they are about"
         )
     if add is not None and name is not None:
         typer.echo(f"wrote {publish(add, name)}")
         return
     rows: list[list[Cell]] = []
     for entry in nets.entries():
-        verified: dict[str, float] = entry.results["verified_error"]
+        unproved: dict[str, float] = entry.results["verified_error"]
         # An attack on the first few images is not to be read beside errors on all of them.
         whole = entry.results["pgd_images"] == entry.results["images"]
         attacked: dict[str, float] = entry.results["pgd_error"] if whole else {}
-        for radius, value in verified.items():
-            clean, pgd = percent(entry.results["clean_error"]), percent(attacked.get(radius))
-            rows.append([entry.name, entry.data, entry.eps_train, radius, clean, pgd, percent(value)])
+        for radius, value in unproved.items():
+            found = (entry.verification or {}).get(radius, {})
+            clean, pgd = entry.results["clean_error"], found.get("pgd_error", attacked.get(radius))
+            errors = (clean, pgd, found.get("float_sound_verified_error"), value)
+            rows.append([entry.name, entry.data, entry.eps_train, radius, *map(percent, errors)])
     print_table(
-        ("network", "data", "eps_train", "eps", "clean error", "PGD error", "unproved (IBP)"), rows, form
+        ("network", "data", "eps_train", "eps", "clean error", "PGD error", "unproved", "unproved (IBP)"),
+        rows,
+        form,
     )
 
 

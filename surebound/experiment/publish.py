@@ -10,9 +10,11 @@ import shutil
 from pathlib import Path
 
 from surebound import zoo
-from surebound.errors import InputError, RunError
+from surebound.errors import InputError, RunError, StoreError
 from surebound.experiment.codec import encode
 from surebound.experiment.rundir import RunDirectory
+from surebound.verify import Results, Store
+from surebound.verify.identity import weights_hash
 
 
 def portable(command: str) -> str:
@@ -56,3 +58,36 @@ def publish(run_path: Path, name: str, directory: Path | None = None) -> Path:
     except OSError as error:
         raise InputError(f"cannot write the network into {target}: {error}") from error
     return target / f"{name}.safetensors"
+
+
+def publish_verification(directory: Path, name: str) -> Path:
+    """Note beside the packaged network `name` what `surebound verify` found about it, radius by radius.
+
+    requirement: the results are of this network's weights, and of as many images as its other errors
+    """
+    entry = zoo.entry(name)
+    path, facts = directory / "results.db", zoo.NETS_DIRECTORY / f"{name}.json"
+    with Store.read(path) as store:
+        if store.weights() != weights_hash(zoo.load(name).state_dict()):
+            raise StoreError(
+                f"{path} holds results of other weights than those of {name}; verify {name} itself"
+            )
+        codes, results = store.codes(), Results(tuple(store.records()), directory)
+    record = json.loads(facts.read_text(encoding="utf-8"))
+    noted = record.setdefault("verification", {})
+    for radius in results.radii:
+        summary = results.at(radius).summary()
+        if summary.total != entry.results["images"]:
+            raise StoreError(
+                f"{path} has {summary.total} images at {radius}, the errors of {name} are of "
+                f"{entry.results['images']}; let `surebound verify` decide all of them"
+            )
+        noted[str(radius)] = {
+            "pgd_error": summary.pgd_error,
+            "falsified_error": summary.falsified_error,
+            "verified_error": summary.verified_error,
+            "float_sound_verified_error": summary.float_sound_error,
+            "code": codes,
+        }
+    facts.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return facts

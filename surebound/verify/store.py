@@ -144,6 +144,14 @@ class Store:
         with translated(self.path):
             return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
+    def weights(self) -> str:
+        """The hash of the weights that the results are about (``identity.weights_hash``)."""
+        with translated(self.path):
+            row = self._connection.execute(
+                "SELECT weights FROM subject WHERE id = ?", (self._one_subject(),)
+            ).fetchone()
+        return "" if row is None else str(row[0])
+
     def codes(self) -> list[str]:
         """The code versions that the results come from."""
         with translated(self.path):

@@ -32,6 +32,7 @@ class Entry:
     command: str
     seed: int = 0
     commit: str | None = None
+    verification: dict[str, Any] | None = None  # radius -> what deciding the whole test set came to
     config: dict[str, Any] | None = None  # data, model, method and plan of the run, as plain values
 
     @property
@@ -77,5 +78,6 @@ def _read(path: Path) -> Entry:
         command=record["command"],
         seed=record.get("seed", 0),
         commit=record.get("commit"),
+        verification=record.get("verification"),
         config=record.get("config"),
     )
