@@ -64,6 +64,8 @@ def _ranges(axes: Axes, name: str, example: Example, *, last: bool) -> None:
     )
     axes.scatter(classes, example.value.tolist(), s=9, color=INK, zorder=3)
     axes.axhline(float(example.lower[example.label]), color=PROVED, linewidth=0.8, linestyle=":")
+    axes.use_sticky_edges = False  # room below the lowest bar
+    axes.margins(y=0.06)
     axes.set_title(name, fontsize=9)
     axes.set_xticks(list(classes))
     axes.tick_params(labelsize=8)
@@ -77,16 +79,12 @@ def _curves(axes: Axes, curves: tuple[Curve, ...]) -> None:
     for curve, colour in zip(curves, SERIES[: len(curves)], strict=True):
         eps = [float(e) for e in curve.eps]
         proved, attacked = [100 * v for v in curve.proved], [100 * v for v in curve.attacked]
-        axes.plot(
-            eps,
-            attacked,
-            color=colour,
-            linestyle="--",
-            linewidth=1.2,
-            label=f"{curve.name}: survives the attack",
-        )
-        axes.plot(eps, proved, color=colour, linewidth=2.0, label=f"{curve.name}: proved")
+        axes.plot(eps, attacked, color=colour, linestyle="--", linewidth=1.2)
+        axes.plot(eps, proved, color=colour, linewidth=2.0, label=curve.name)
         axes.fill_between(eps, proved, attacked, color=colour, alpha=0.12)
+    # The style of a line is explained once, not for every network: the legend stays as wide as the axes.
+    axes.plot([], [], color=INK, linewidth=2.0, label="proved")
+    axes.plot([], [], color=INK, linestyle="--", linewidth=1.2, label="survives the attack")
     axes.set_xlabel("ε (largest change of a pixel; pixels are in [0, 1])", fontsize=9)
     axes.set_ylabel("test images, %", fontsize=9)
     axes.set_ylim(0, 101)
