@@ -17,7 +17,6 @@ from typing import Any
 
 from surebound.verdict import Status
 from surebound.verify import Results, Store
-from surebound.verify.identity import code_version
 
 PACKAGES = ("surebound", "torch", "numpy", "scipy", "highspy")
 COLUMNS = (
@@ -55,11 +54,11 @@ def row(results: Results) -> dict[str, Any]:
 def write(store: Path, out: Path, command: str, commit: str) -> None:
     """One JSON file per radius of a store."""
     with Store.read(store / "results.db" if store.is_dir() else store) as reader:
-        results = Results(tuple(reader.records()), store)
+        codes, results = reader.codes(), Results(tuple(reader.records()), store)
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     for radius in results.radii:
         found = row(results.at(radius))
-        head = {"command": command, "commit": commit, "code": code_version(), "versions": versions}
+        head = {"command": command, "commit": commit, "code": ", ".join(codes), "versions": versions}
         machine = {"python": platform.python_version(), "machine": platform.machine()}
         path = out / f"{store.name}.json"
         out.mkdir(parents=True, exist_ok=True)

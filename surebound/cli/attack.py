@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from surebound.cli.options import Data, DataDir, Target, Weights
 from surebound.cli.output import Cell, Format, print_table
 from surebound.errors import GraphError, InputError
 
@@ -51,13 +52,7 @@ def register(app: typer.Typer) -> None:
 
 
 def attack(
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="A run directory, a packaged network's name, or an import path PACKAGE.MODULE:FACTORY.",
-            show_default=False,
-        ),
-    ],
+    target: Target,
     eps: Annotated[
         str,
         typer.Option(
@@ -74,16 +69,9 @@ def attack(
         int | None, typer.Option("--restarts", help="Restarts (default: the attack's own; PGD 10).")
     ] = None,
     start: Annotated[Start | None, typer.Option("--start", help="Where trials start.")] = None,
-    weights: Annotated[
-        Path | None, typer.Option("--weights", help="A safetensors file to load into the network.")
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", help="A dataset's name or a file of arrays (default: the target's own)."),
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="Where datasets are kept.", envvar="SUREBOUND_DATA")
-    ] = None,
+    weights: Weights = None,
+    data: Data = None,
+    data_dir: DataDir = None,
     first: Annotated[
         int | None, typer.Option("--first", min=1, help="The first N test images (default: all).")
     ] = None,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from surebound.cli.options import DataDir, Weights
 from surebound.cli.output import Cell, Format, print_table
 from surebound.errors import InputError
 
@@ -65,13 +65,9 @@ def bounds(
         str,
         typer.Option("--eps", help="Radius in pixel space, kept exact: 8/255, 0.1.", show_default=False),
     ],
-    weights: Annotated[
-        Path | None, typer.Option("--weights", help="A safetensors file to load into the network.")
-    ] = None,
+    weights: Weights = None,
     data: Annotated[str | None, typer.Option("--data", help=DATA_HELP)] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="Where datasets are kept.", envvar="SUREBOUND_DATA")
-    ] = None,
+    data_dir: DataDir = None,
     index: Annotated[
         list[int] | None, typer.Option("--index", help="An image by its number; may be repeated.")
     ] = None,

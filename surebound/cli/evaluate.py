@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surebound.cli.bounds import DATA_HELP, MODEL_HELP, SOUNDNESS_HELP, Arithmetic
+from surebound.cli.options import DataDir, Weights
 from surebound.cli.output import Cell, Format, print_table
 from surebound.errors import InputError
 
@@ -22,13 +23,9 @@ def evaluate(
         list[str] | None,
         typer.Option("--eps", help="Radius; may be repeated (default: those the network was measured at)."),
     ] = None,
-    weights: Annotated[
-        Path | None, typer.Option("--weights", help="A safetensors file to load into the network.")
-    ] = None,
+    weights: Weights = None,
     data: Annotated[str | None, typer.Option("--data", help=DATA_HELP)] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="Where datasets are kept.", envvar="SUREBOUND_DATA")
-    ] = None,
+    data_dir: DataDir = None,
     first: Annotated[
         int | None, typer.Option("--first", min=1, help="The first N images (default: all).")
     ] = None,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from surebound.cli.options import Data, DataDir, Target, Weights
 from surebound.errors import InputError
 
 
@@ -30,13 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 def export(
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="A run directory, a packaged network's name, or an import path PACKAGE.MODULE:FACTORY.",
-            show_default=False,
-        ),
-    ],
+    target: Target,
     onnx: Annotated[Path | None, typer.Option("--onnx", help="Write the network to this file.")] = None,
     vnnlib_dir: Annotated[
         Path | None, typer.Option("--vnnlib-dir", help="Write one query per test image to this directory.")
@@ -52,16 +47,9 @@ def export(
         Element, typer.Option("--element-type", help="What the queries ask about.")
     ] = Element.FLOAT32,
     timeout: Annotated[int, typer.Option("--timeout", min=1, help="Seconds in the list of instances.")] = 60,
-    weights: Annotated[
-        Path | None, typer.Option("--weights", help="A safetensors file to load into the network.")
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", help="A dataset's name or a file of arrays (default: the target's own)."),
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="Where datasets are kept.", envvar="SUREBOUND_DATA")
-    ] = None,
+    weights: Weights = None,
+    data: Data = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Write a network as ONNX, and the question whether labels stay within balls as VNN-LIB queries.
 

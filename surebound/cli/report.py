@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from surebound.cli.options import DataDir
+
 
 def register(app: typer.Typer) -> None:
     app.command("report")(report)
@@ -30,9 +32,7 @@ def report(
             help="Also write every figure as PDF, SVG and PNG and every table as Markdown, CSV and LaTeX there.",
         ),
     ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="Where datasets are kept.", envvar="SUREBOUND_DATA")
-    ] = None,
+    data_dir: DataDir = None,
     title: Annotated[str, typer.Option("--title", help="A title of your own for the page.")] = "",
 ) -> None:
     """Write one self-contained HTML page about training runs and verifications.

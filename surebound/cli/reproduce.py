@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from surebound.cli.options import DataDir
 from surebound.cli.output import Cell, print_table
 from surebound.errors import InputError
 
@@ -51,9 +52,7 @@ def reproduce(
         Path | None,
         typer.Option("--out", help="Directory for runs, verdicts and artefacts.", show_default=False),
     ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="Where datasets are kept.", envvar="SUREBOUND_DATA")
-    ] = None,
+    data_dir: DataDir = None,
     reuse: Annotated[
         list[Path] | None,
         typer.Option(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from surebound.cli.options import DataDir
 from surebound.cli.output import Format, print_table
 from surebound.errors import InputError
 
@@ -45,9 +46,6 @@ Seed = Annotated[int | None, typer.Option(help="Seed of weights, order, augmenta
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")]
 Threads = Annotated[int | None, typer.Option(help="Threads; by default chosen by a short trial.")]
 CheckpointSeconds = Annotated[float | None, typer.Option(help="Seconds between checkpoints.")]
-DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", envvar="SUREBOUND_DATA", help="Where the datasets' files are.")
-]
 Out = Annotated[Path | None, typer.Option("--out", help="Run directory; by default a new one under runs/.")]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from surebound.cli.options import Data, DataDir, Weights
 from surebound.cli.output import Cell, Format, print_table
 from surebound.errors import InputError
 
@@ -70,16 +71,9 @@ def verify(
     first: Annotated[
         int | None, typer.Option("--first", min=1, help="The first N test images (default: all).")
     ] = None,
-    weights: Annotated[
-        Path | None, typer.Option("--weights", help="A safetensors file to load into the network.")
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", help="A dataset's name or a file of arrays (default: the target's own)."),
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="Where datasets are kept.", envvar="SUREBOUND_DATA")
-    ] = None,
+    weights: Weights = None,
+    data: Data = None,
+    data_dir: DataDir = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Directory of the results store (default: the run's own).")
     ] = None,

@@ -1,4 +1,4 @@
-"""The complete search by branch and bound: float-sound, batched over examples and classes, the workhorse."""
+"""The complete search by branch and bound: float-sound, batched over sub-problems and classes, the workhorse."""
 
 from __future__ import annotations
 
