@@ -16,8 +16,8 @@ from surebound.verify.branch_and_bound import Options
 from surebound.verify.cascade import cascade
 from surebound.verify.stages import BranchAndBound, Clean, CrownBounds, IntervalBounds, PgdAttack
 
-# The paper tries final kappas 0 and 0.5 and takes the better network; on the small net and the full schedule that is 0.5
-# at 0.2 and 0 at 0.4 (results/training). Runs at other schedules keep the preset's.
+# The paper tries final kappas 0 and 0.5 and takes the better network; on the small net and the full schedule that is
+# 0.5 at 0.2 and 0 at 0.4 (results/training). Runs at other schedules keep the preset's.
 BETTER_KAPPA = {("mnist", "small", "ibp", "0.3"): 0.0, ("mnist", "small", "ibp", "0.4"): 0.0}
 
 
