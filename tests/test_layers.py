@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "surebound"
 
-VALUES = frozenset({"errors", "estimate", "numerics", "interval", "region", "spec", "verdict"})
+VALUES = frozenset({"errors", "estimate", "formula", "numerics", "interval", "region", "spec", "verdict"})
 ENGINE = VALUES | {"native", "graph", "rules", "propagate"}
 BESIDE = VALUES | {"data", "models"}
 WORK = ENGINE | BESIDE | {"attack", "verify", "train", "exchange"}

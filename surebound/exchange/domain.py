@@ -8,7 +8,8 @@ from fractions import Fraction
 import numpy as np
 
 from surebound.errors import QueryError
-from surebound.exchange.query import All, Any, Atom, Formula, Query, Variable
+from surebound.exchange.query import Query, Variable
+from surebound.formula import All, Any, Atom, Formula, as_bound, renamed
 
 
 def unify(query: Query) -> tuple[All, dict[int, int]]:
@@ -47,28 +48,10 @@ def _flat(formula: Formula) -> list[Formula]:
     return found
 
 
-def renamed(formula: Formula, alias: Mapping[int, int]) -> Formula:
-    if isinstance(formula, Atom):
-        terms: dict[int, Fraction] = {}
-        for element, coefficient in formula.terms:
-            name = alias.get(element, element)
-            terms[name] = terms.get(name, Fraction(0)) + coefficient
-        return Atom(tuple(sorted((e, c) for e, c in terms.items() if c)), formula.constant, formula.strict)
-    return type(formula)(tuple(renamed(part, alias) for part in formula.parts))
-
-
 def places(alias: Mapping[int, int]) -> dict[int, int]:
     """Where each input element stands in the merged input vector."""
     order = {leader: place for place, leader in enumerate(sorted(set(alias.values())))}
     return {element: order[leader] for element, leader in alias.items()}
-
-
-def as_bound(atom: Atom, inputs: Mapping[int, int]) -> tuple[int, Fraction, bool] | None:
-    """A constraint on one input alone, as (place, bound, is it a lower bound?)."""
-    if len(atom.terms) != 1 or atom.terms[0][0] not in inputs:
-        return None
-    element, coefficient = atom.terms[0]
-    return inputs[element], -atom.constant / coefficient, coefficient > 0
 
 
 Ends = tuple[Fraction, ...]

@@ -7,9 +7,8 @@ others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 import torch
@@ -17,41 +16,24 @@ from torch import Tensor
 
 from surebound.errors import GraphError, QueryError
 from surebound.exchange.check import compare, samples
-from surebound.exchange.domain import as_bound, bounds, places, renamed, unify
+from surebound.exchange.domain import bounds, places, unify
 from surebound.exchange.interface import assign, check_interface, fits
-from surebound.exchange.query import Formula, Kind, Network, Query, Variable, atoms
+from surebound.exchange.query import Kind, Network, Query, Variable
 from surebound.exchange.runtime import Array, Session
-from surebound.graph import ImportedNetwork
+from surebound.formula import Formula, as_bound, atoms, renamed
 from surebound.graph.onnx_build import Builder, Value
 from surebound.graph.onnx_file import Model
 from surebound.graph.onnx_import import Environment, import_model
-from surebound.interval import Interval
-from surebound.numerics import Soundness, outer_float32
+from surebound.numerics import Soundness
+from surebound.verify.formulas.problem import Problem as Decidable
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
-    """One network (B, *input) -> (B, K) and what its numbers mean."""
+class Problem(Decidable):
+    """The networks of a query as one, and what its numbers mean; equated inputs are under one name."""
 
     query: Query
     models: Mapping[str, Model]  # by the name of each declared network
-    network: ImportedNetwork
-    inputs: Mapping[int, int]  # input element -> place in the flattened input
-    columns: Mapping[int, int]  # element of the formula -> output column
-    lower: tuple[Fraction, ...]  # by place: what the query's own assertions say of each input
-    upper: tuple[Fraction, ...]
-    formula: Formula  # what else must hold; equated inputs under one name
-
-    @property
-    def soundness(self) -> Soundness:
-        """Which executions a proof must cover."""
-        return Soundness.REAL if self.query.exact_type else Soundness.DEPLOYED
-
-    def box(self, lower: Sequence[Fraction], upper: Sequence[Fraction]) -> Interval:
-        """A box as float32 numbers (1, *input) that contains it, rounded to nearest or not."""
-        shape = [int(n or 1) for n in self.network.graph.input_shape[1:]]
-        ends = outer_float32(lower, upper)
-        return Interval(*(torch.from_numpy(end).reshape(1, *shape) for end in ends))
 
 
 def build(query: Query, models: Mapping[str, Model]) -> Problem:
@@ -76,7 +58,9 @@ def build(query: Query, models: Mapping[str, Model]) -> Problem:
         values |= _tensors(network, imported[key], query.version)
     rest = renamed(rest, _same_values(query, values))
     merged, columns = _outputs(query, rest, place, builder, given | values)
-    problem = Problem(query, files, builder.finish(merged), place, columns, lower, upper, rest)
+    # What is asked of reals is proved for reals; a query about float32 numbers for every float32 execution.
+    mode = Soundness.REAL if query.exact_type else Soundness.DEPLOYED
+    problem = Problem(builder.finish(merged), place, columns, lower, upper, rest, mode, query, files)
     _check(problem)
     return problem
 
@@ -195,7 +179,7 @@ def run(problem: Problem, running: Mapping[str, Session], x: Tensor) -> dict[str
 def _check(problem: Problem) -> None:
     """The merged network against onnxruntime, on random inputs of the box."""
     running = sessions(problem)
-    if any(low > high for low, high in zip(problem.lower, problem.upper, strict=True)):
+    if problem.empty:
         return  # no input at all: no network will be asked
     box = problem.box(problem.lower, problem.upper)
     variables = [each.name for each in problem.query.variables]

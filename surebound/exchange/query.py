@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
 from surebound.errors import QueryError
+from surebound.formula import All
 
 
 class Kind(enum.Enum):
@@ -64,39 +64,6 @@ class Network:
 
 
 @dataclass(frozen=True)
-class Atom:
-    """sum of coefficient * element + constant >= 0, or > 0 if ``strict``; elements ascend, no coefficient is 0."""
-
-    terms: tuple[tuple[int, Fraction], ...]
-    constant: Fraction
-    strict: bool = False
-
-    @property
-    def truth(self) -> bool | None:
-        """Its truth if it has no variables."""
-        if self.terms:
-            return None
-        return self.constant > 0 if self.strict else self.constant >= 0
-
-
-@dataclass(frozen=True)
-class All:
-    """Every part holds; true without parts."""
-
-    parts: tuple[Formula, ...]
-
-
-@dataclass(frozen=True)
-class Any:
-    """Some part holds; false without parts."""
-
-    parts: tuple[Formula, ...]
-
-
-Formula = Atom | All | Any
-
-
-@dataclass(frozen=True)
 class Query:
     """Networks and a formula; ``version`` is the text format it was read from, "1.0" or "2.0"."""
 
@@ -120,59 +87,6 @@ class Query:
             if number in each.elements:
                 return each, number - each.first
         raise QueryError(f"no variable has an element {number}")
-
-
-class Sum:
-    """A linear expression in the making."""
-
-    __slots__ = ("constant", "terms")
-
-    def __init__(self, constant: Fraction = Fraction(0), terms: dict[int, Fraction] | None = None) -> None:
-        self.constant, self.terms = constant, {} if terms is None else terms
-
-    def plus(self, other: Sum, factor: Fraction | int = 1) -> Sum:
-        """This plus a multiple of another."""
-        terms = dict(self.terms)
-        for element, coefficient in other.terms.items():
-            terms[element] = terms.get(element, Fraction(0)) + factor * coefficient
-        return Sum(self.constant + factor * other.constant, terms)
-
-    def times(self, other: Sum) -> Sum:
-        """The product; one of the two must be a number."""
-        a, b = (self, other) if not other.terms else (other, self)
-        if b.terms:
-            raise QueryError("a product of two variables; only linear arithmetic is supported")
-        return Sum(a.constant * b.constant, {e: c * b.constant for e, c in a.terms.items()})
-
-    def atom(self, strict: bool) -> Atom:
-        """This >= 0, or > 0."""
-        terms = tuple(sorted((e, c) for e, c in self.terms.items() if c))
-        return Atom(terms, self.constant, strict)
-
-
-def comparison(relation: str, left: Sum, right: Sum) -> Formula:
-    """``left relation right`` as a formula; the relation is one of <= < >= > == = !=."""
-    more, less = left.plus(right, -1), right.plus(left, -1)
-    if relation in ("<=", "<"):
-        return less.atom(relation == "<")
-    if relation in (">=", ">"):
-        return more.atom(relation == ">")
-    if relation in ("==", "="):
-        return All((less.atom(False), more.atom(False)))
-    if relation == "!=":
-        return Any((less.atom(True), more.atom(True)))
-    raise QueryError(f"{relation!r} is no comparison; use <=, <, >=, >, == or !=")
-
-
-def atoms(formula: Formula) -> Iterator[Atom]:
-    """Every atom of a formula, in order, with repetitions."""
-    stack = [formula]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, Atom):
-            yield part
-        else:
-            stack.extend(reversed(part.parts))
 
 
 def placed(networks: list[Network]) -> tuple[Network, ...]:

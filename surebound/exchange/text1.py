@@ -10,19 +10,8 @@ import re
 from collections.abc import Iterator
 
 from surebound.errors import QueryError
-from surebound.exchange.query import (
-    All,
-    Any,
-    Atom,
-    Formula,
-    Kind,
-    Network,
-    Query,
-    Sum,
-    Variable,
-    comparison,
-    number,
-)
+from surebound.exchange.query import Kind, Network, Query, Variable, number
+from surebound.formula import All, Any, Atom, Formula, Sum, comparison
 
 _TOKEN = re.compile(r"[()]|[^\s()]+")
 _COMMENT = re.compile(r";[^\n]*")

@@ -8,20 +8,9 @@ import re
 from typing import Any as Anything
 
 from surebound.errors import MissingExtraError, QueryError
-from surebound.exchange.query import (
-    All,
-    Any,
-    Formula,
-    Kind,
-    Network,
-    Query,
-    Sum,
-    Variable,
-    comparison,
-    number,
-    placed,
-)
+from surebound.exchange.query import Kind, Network, Query, Variable, number, placed
 from surebound.exchange.text1 import DEEPEST, MOST_VARIABLES
+from surebound.formula import All, Any, Formula, Sum, comparison
 
 _TYPES = {
     "Real": "real", "F16": "float16", "F32": "float32", "F64": "float64", "BF16": "bfloat16",

@@ -7,18 +7,17 @@ the query.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from surebound.exchange.domain import as_bound
 from surebound.exchange.problem import Problem, run, sessions
-from surebound.exchange.query import All, Atom, Formula
 from surebound.exchange.runtime import Array, Session
-from surebound.numerics import outer_float32
+from surebound.formula import Atom, Formula, as_bound
+from surebound.formula import holds as formula_holds
 
 Assignment = dict[str, Array]
 
@@ -59,10 +58,7 @@ def holds(
     A bound of a single input also holds where the input is the float32 number closest to it: a literal in a query
     about float32 numbers cannot mean anything finer.
     """
-    if isinstance(formula, Atom):
-        return _true(formula, value, inputs or {})
-    results = (holds(part, value, inputs) for part in formula.parts)
-    return all(results) if isinstance(formula, All) else any(results)
+    return formula_holds(formula, lambda atom: _true(atom, value, inputs or {}))
 
 
 def _true(atom: Atom, value: Callable[[int], np.float32 | None], inputs: Mapping[int, int]) -> bool:
@@ -76,11 +72,3 @@ def _true(atom: Atom, value: Callable[[int], np.float32 | None], inputs: Mapping
         return True
     bound = None if atom.strict else as_bound(atom, inputs)
     return bound is not None and value(atom.terms[0][0]) == np.float32(float(bound[1]))
-
-
-def inner_box(lower: Sequence[Fraction], upper: Sequence[Fraction]) -> tuple[Array, Array]:
-    """Float32 ends (N,) of the largest box inside; where no float32 number is inside, the closest one."""
-    high, low = outer_float32(upper, lower)  # the other way round: both ends go inwards
-    middle = np.array([float((a + b) / 2) for a, b in zip(lower, upper, strict=True)]).astype(np.float32)
-    empty = low > high
-    return np.where(empty, middle, low), np.where(empty, middle, high)

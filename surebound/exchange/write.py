@@ -8,7 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from surebound.errors import QueryError
-from surebound.exchange.query import All, Any, Atom, Formula, Kind, Network, Query, Sum, Variable, comparison
+from surebound.exchange.query import Kind, Network, Query, Variable
+from surebound.formula import All, Any, AtLeast, Atom, Formula, Sum, comparison
 from surebound.numerics import exact_fraction
 
 
@@ -100,6 +101,8 @@ def _declared_2(query: Query) -> list[str]:
 def _formula(formula: Formula, names: list[str]) -> str:
     if isinstance(formula, Atom):
         return _atom(formula, names)
+    if isinstance(formula, AtLeast):
+        raise QueryError("VNN-LIB has no counting; write the combinations out")
     if not formula.parts:
         raise QueryError("an empty conjunction or disjunction cannot be written")
     word = "and" if isinstance(formula, All) else "or"

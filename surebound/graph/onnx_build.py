@@ -7,6 +7,7 @@ the same order. The two differ only in axes of size 1, or while a reshape has no
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ class Builder:
     shape: Shape  # of the input, without batch axis
     nodes: list[Node] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
+    prefix: str = "v"  # of the names that calls get
     _known: dict[int, str] = field(
         default_factory=dict
     )  # id of a tensor -> its name: shared weights stay shared
@@ -70,7 +72,7 @@ class Builder:
         frozen = tuple(self._frozen(arg, sample) for arg in args)
         out = target(*resolve(frozen, sample))
         item = tuple(out.shape[1:])
-        name = f"v{len(self.nodes)}"
+        name = f"{self.prefix}{len(self.nodes)}"
         self.nodes.append(Node(name, f"aten.{op}", target, frozen, {}, "", where, True, (None, *item)))
         return Value(name, item, item)
 
@@ -200,3 +202,18 @@ def with_rows(network: ImportedNetwork, weight: Tensor, bias: Tensor) -> Importe
     return ImportedNetwork(
         longer, {**dict(network.named_buffers()), "rows_weight": weight, "rows_bias": bias}
     )
+
+
+def with_smallest(network: ImportedNetwork, groups: int, width: int) -> ImportedNetwork:
+    """For outputs of ``groups`` * ``width`` numbers and one more: the smallest of each group, then the last number."""
+    graph = network.graph
+    shape = tuple(int(n or 1) for n in graph.input_shape[1:])
+    builder = Builder(shape, list(graph.nodes), prefix="least")
+    count = groups * width
+    whole = Value(graph.output, (count + 1,), (count + 1,))
+    grouped = builder.view(builder.call("slice.Tensor", whole, 1, 0, count), (groups, width))
+    least = builder.call("amin.default", grouped, [2])
+    last = builder.call("slice.Tensor", whole, 1, count, count + 1)
+    joined = builder.call("cat.default", [least, last], 1)
+    longer = dataclasses.replace(graph, nodes=tuple(builder.nodes), output=joined.name)
+    return ImportedNetwork(longer, dict(network.named_buffers()))

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from surebound.errors import QueryError
-from surebound.exchange import rows
-from surebound.exchange import solve as module
 from surebound.exchange.query import Query
 from surebound.exchange.runtime import Session
 from surebound.exchange.solve import Answer, Verdict, decide
 from surebound.exchange.text import parse_query
 from surebound.exchange.witness import holds
 from surebound.graph.onnx_file import Model
+from surebound.verify.formulas import rows
+from surebound.verify.formulas import search as module
 from surebound.verify.query import Finding
 from tests.exchange.nets import CANCEL, IDENTITY, SUM, VERSION, between, declare, dense, model, random_dense
 from tests.exchange.onnx_cases import make_model, weight

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from surebound.errors import BoundError, UnsupportedOperatorError
-from surebound.exchange.ascent import climb, project, smallest_row
-from surebound.exchange.mixing import mixed_upper
 from surebound.graph import ImportedNetwork
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.propagate.intermediate import relax
+from surebound.verify.formulas.ascent import climb, project, smallest_row
+from surebound.verify.formulas.mixing import mixed_upper
 
 #: Activations of a batch of boxes, which bound memory and the time of a round; open boxes that memory allows.
 ENTRIES = 400_000

@@ -6,7 +6,6 @@ the question whether that last output is the largest.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -15,20 +14,16 @@ import torch
 from torch import Tensor
 
 from surebound.errors import BoundError, UnsupportedOperatorError
-from surebound.exchange.boxes import Rows
-from surebound.exchange.problem import Problem
-from surebound.exchange.signs import SignSearch
 from surebound.graph.onnx_build import ImportedNetwork, with_rows
 from surebound.interval import Interval
 from surebound.numerics import Soundness, round_up
 from surebound.region import Box
 from surebound.verify.branch_and_bound import Options, search
+from surebound.verify.formulas.boxes import Rows
+from surebound.verify.formulas.problem import Problem
+from surebound.verify.formulas.signs import SignSearch
 from surebound.verify.query import Query
-from surebound.verify.stages.programs import MixedInteger
 from surebound.verify.workspace import Workspace
-
-#: An answer "within a solver's tolerance" is one about reals, and only where the query asks about reals.
-MIP_SECONDS = 600.0
 
 
 def decide_rows(
@@ -90,8 +85,6 @@ def _decide(
             return "unsat", ""
         if finding.timed_out or time.monotonic() > deadline:
             return "timeout", finding.detail
-        if problem.soundness is Soundness.REAL:
-            return _by_mip(dataclasses.replace(query, margins=margins), workspace, deadline, candidate)
         return "unknown", finding.detail
 
 
@@ -104,21 +97,6 @@ def question(network: ImportedNetwork, c: Tensor, d: Tensor, strict: Tensor) -> 
     return with_rows(
         network, torch.cat([c, torch.zeros_like(c[:1])]).float(), torch.cat([offset, offset.new_zeros(1)])
     )
-
-
-def _by_mip(
-    query: Query, workspace: Workspace, deadline: float, candidate: Callable[[Tensor], bool]
-) -> tuple[str, str]:
-    """What branch and bound leaves open within rounding: a question about reals may rest on a solver's tolerance."""
-    left = min(MIP_SECONDS, deadline - time.monotonic())
-    if left <= 0:
-        return "timeout", ""
-    finding = MixedInteger(seconds=left).decide(query, workspace)[0]
-    if finding.witness is not None and candidate(finding.witness.unsqueeze(0)):
-        return "sat", ""
-    if finding.margins is not None and bool((finding.margins <= 0).all()):
-        return "unsat", "within the solver's tolerance"
-    return ("timeout" if finding.timed_out else "unknown"), finding.detail
 
 
 def _several(

@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from surebound.errors import QueryError
-from surebound.exchange.domain import as_bound
-from surebound.exchange.problem import Problem
-from surebound.exchange.query import All, Any, Atom, Formula
+from surebound.formula import All, Any, AtLeast, Atom, Formula, as_bound
 from surebound.numerics import float_up
+from surebound.verify.formulas.problem import Problem
 
 #: Most cases that a formula may come to after cutting.
 MOST_CASES = 100_000
@@ -40,18 +39,27 @@ class Case:
 
 
 def without(formula: Formula, refuted: Collection[Atom]) -> Formula | None:
-    """The formula without what cannot hold; None if nothing is left of it."""
+    """The formula without what cannot hold and what holds for sure; None if nothing is left of it."""
     if isinstance(formula, Atom):
         dead = formula in refuted or formula.truth is False
         return None if dead else formula
-    parts = [without(part, refuted) for part in formula.parts]
-    if isinstance(formula, All):
-        kept = [part for part in parts if part is not None and not _certain(part)]
-        return None if len([p for p in parts if p is None]) else All(tuple(kept))
-    alive = [part for part in parts if part is not None]
-    if any(_certain(part) for part in alive):
+    alive = [part for part in (without(part, refuted) for part in formula.parts) if part is not None]
+    doubtful = tuple(part for part in alive if not _certain(part))
+    needed = _needed(formula) - (len(alive) - len(doubtful))
+    if needed > len(doubtful):
+        return None
+    if needed <= 0:
         return All(())
-    return Any(tuple(alive)) if alive else None
+    if needed == len(doubtful):
+        return All(doubtful)
+    return Any(doubtful) if needed == 1 else AtLeast(needed, doubtful)
+
+
+def _needed(formula: All | Any | AtLeast) -> int:
+    """How many parts must hold."""
+    if isinstance(formula, AtLeast):
+        return formula.count
+    return len(formula.parts) if isinstance(formula, All) else 1
 
 
 def _certain(formula: Formula) -> bool:
@@ -65,7 +73,14 @@ def count(formula: Formula) -> int:
     if isinstance(formula, Atom):
         return 1
     counts = [count(part) for part in formula.parts]
-    return math.prod(counts) if isinstance(formula, All) else sum(counts)
+    if not isinstance(formula, AtLeast):
+        return math.prod(counts) if isinstance(formula, All) else sum(counts)
+    chosen = formula.count
+    ways = [1] + [0] * chosen  # ways[i]: to choose i of the parts seen so far, each in one of its cases
+    for each in counts:
+        for i in range(chosen, 0, -1):
+            ways[i] += ways[i - 1] * each
+    return ways[chosen]
 
 
 def cases(formula: Formula, problem: Problem) -> list[Case]:
@@ -81,11 +96,10 @@ def cases(formula: Formula, problem: Problem) -> list[Case]:
 def _choices(formula: Formula) -> Iterator[tuple[Atom, ...]]:
     if isinstance(formula, Atom):
         yield (formula,)
-    elif isinstance(formula, Any):
-        for part in formula.parts:
-            yield from _choices(part)
-    else:
-        for chosen in itertools.product(*(list(_choices(part)) for part in formula.parts)):
+        return
+    parts = [list(_choices(part)) for part in formula.parts]
+    for group in itertools.combinations(parts, _needed(formula)):
+        for chosen in itertools.product(*group):
             yield tuple(itertools.chain.from_iterable(chosen))
 
 

@@ -22,15 +22,15 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from surebound.exchange.ascent import climb
-from surebound.exchange.boxes import Rows
-from surebound.exchange.mixing import mixed_upper
 from surebound.graph import ImportedNetwork
 from surebound.interval import Interval
 from surebound.numerics import SOLVER_FEASIBILITY, Soundness
 from surebound.propagate.alpha import Adam, Multipliers, optimise
 from surebound.propagate.backward import Evaluation, Relaxed
 from surebound.propagate.intermediate import relax
+from surebound.verify.formulas.ascent import climb
+from surebound.verify.formulas.boxes import Rows
+from surebound.verify.formulas.mixing import mixed_upper
 from surebound.verify.layered.branching import choose, inspect
 from surebound.verify.layered.domains import Domains, Layout
 from surebound.verify.layered.leaves import SplitRows, Vector, as_multipliers, split_rows
