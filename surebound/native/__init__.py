@@ -1,4 +1,4 @@
-"""Elementwise passes of the training step: compiled where that is possible, in PyTorch with the same bits elsewhere."""
+"""Elementwise passes of bounds and of the training step: compiled where possible, elsewhere in PyTorch, same bits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,19 @@ from surebound.native import fallback
 from surebound.native.build import library
 from surebound.native.memory import keep_memory
 
-__all__ = ["columns_on", "fold", "keep_memory", "library", "relu", "relu_backward"]
+__all__ = [
+    "channels_outermost",
+    "columns_on",
+    "fold",
+    "keep_memory",
+    "library",
+    "relu",
+    "relu_backward",
+    "relu_of_bounds",
+]
+
+#: From so many numbers on a pass over bounds is compiled.
+WORTH = 1 << 15
 
 
 def columns_on(
@@ -85,6 +97,35 @@ def relu_backward(
     return out, out_radius
 
 
+def relu_of_bounds(center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+    """See ``fallback.relu_of_bounds``; compiled for pairs that lie in memory without gaps and in the same order.
+
+    Few numbers are not worth looking for a compiler.
+    """
+    worth = center.numel() >= WORTH and center.stride() == radius.stride()
+    kernels = library() if worth and _dense(center, radius) else None
+    if kernels is None:
+        return fallback.relu_of_bounds(center, radius)
+    kernels.surebound_relu_of_bounds(center.data_ptr(), radius.data_ptr(), center.numel(), _threads())
+    return center, radius
+
+
+def channels_outermost(x: Tensor) -> Tensor:
+    """Images (B, C, H, W) that lie with a pixel's channels side by side, in the usual order; anything else as it is."""
+    innermost = x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+    if not innermost or x.numel() < WORTH or (x.requires_grad and torch.is_grad_enabled()):
+        return x
+    kernels = library() if _dense(x) else None
+    if kernels is None:
+        return x
+    images, channels, height, width = x.shape
+    out = torch.empty(x.shape, dtype=x.dtype)
+    kernels.surebound_channels_outermost(
+        x.data_ptr(), images, height * width, channels, out.data_ptr(), _threads()
+    )
+    return out
+
+
 def fold(windows: Tensor, size: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int]) -> Tensor:
     """See ``fallback.fold``."""
     kernels = library() if _plain(windows) else None
@@ -101,6 +142,16 @@ def _plain(*values: Tensor | None) -> bool:
     """Can the kernels read these: float32, contiguous, in main memory?"""
     return all(
         v is None or (v.dtype == torch.float32 and v.device.type == "cpu" and v.is_contiguous())
+        for v in values
+    )
+
+
+def _dense(*values: Tensor) -> bool:
+    """float32 in main memory without gaps, whatever the order of the axes."""
+    return all(
+        v.dtype == torch.float32
+        and v.device.type == "cpu"
+        and (v.is_contiguous() or v.is_contiguous(memory_format=torch.channels_last))
         for v in values
     )
 

@@ -57,7 +57,7 @@ def library() -> ctypes.CDLL | None:
         return _declare(ctypes.CDLL(str(_built())))
     except (OSError, AttributeError, subprocess.SubprocessError, StopIteration) as reason:
         _log.warning(
-            "training goes on without compiled kernels, a little slower (same results): %s. "
+            "going on without compiled kernels, a little slower (same results): %s. "
             "Install a C compiler (cc, gcc or clang), or set %s=0 to stop trying",
             reason or type(reason).__name__,
             SWITCH,
@@ -72,7 +72,7 @@ def _built() -> Path:
     compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
         raise OSError("no C compiler was found")
-    import pooch  # here: it is slow to import, and most programs never train
+    import pooch  # here: it is slow to import, and many programs need no kernels
 
     folder = Path(pooch.os_cache("surebound")) / "native"
     key = hashlib.sha256("\0".join([SOURCE, compiler, *FLAGS, _processor()]).encode()).hexdigest()
@@ -111,6 +111,10 @@ def _declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     kernels.surebound_relu.restype = None
     kernels.surebound_relu_backward.argtypes = [p, p, p, p, p, n, n, n, p, p, p, n]
     kernels.surebound_relu_backward.restype = None
+    kernels.surebound_relu_of_bounds.argtypes = [p, p, n, n]
+    kernels.surebound_relu_of_bounds.restype = None
+    kernels.surebound_channels_outermost.argtypes = [p, n, n, n, p, n]
+    kernels.surebound_channels_outermost.restype = None
     kernels.surebound_fold.argtypes = [p, *[n] * 12, p, n]
     kernels.surebound_fold.restype = None
     return kernels

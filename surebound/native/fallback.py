@@ -45,6 +45,14 @@ def relu(
     return out, upper.sub_(lower).mul_(0.5), mask
 
 
+def relu_of_bounds(center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+    """ReLU of [center - radius, center + radius]: the new centre and the new *width*, in their memory."""
+    upper = center.add_(radius)
+    lower = torch.sub(upper, radius, alpha=2, out=radius)
+    width = upper.relu_().sub_(lower.relu_())
+    return lower.add_(width, alpha=0.5), width
+
+
 def relu_backward(
     g_both: Tensor, g_radius: Tensor, mask: Tensor, to: Tensor | None = None, columns: int = 0
 ) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-/* Elementwise passes of a training step on rows of channels, in one sweep over memory each.
+/* Elementwise passes of bounds and of a training step on rows of channels, in one sweep over memory each.
 
    Nothing here adds up over rows, and the compiler may not contract products and sums (-ffp-contract=off): every
    number is the one that fallback.py computes, bit for bit, whatever the number of threads. NaN stays NaN and counts
@@ -132,6 +132,38 @@ void surebound_relu(const float *clean, const float *mu, const float *r, const f
         pick_radius(r + from, out_r + to, on, n, scale);
         relu_row(clean ? out_clean + to : NULL, out_mu + to, out_r + to, clean ? out_clean + to : NULL, out_mu + to, out_r + to,
                  mask + to, n);
+    }
+}
+
+/* ReLU of the bounds centre -+ radius, in place: centre <- new centre, radius <- new width. */
+void surebound_relu_of_bounds(float *center, float *radius, int64_t total, int64_t threads) {
+    int64_t block = 4096, blocks = (total + block - 1) / block;
+#pragma omp parallel for num_threads(threads) if (total >= SMALL) schedule(static)
+    for (int64_t b = 0; b < blocks; b++) {
+        float *m = center + b * block, *d = radius + b * block;
+        int64_t n = total - b * block < block ? total - b * block : block;
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++) {
+            float u = m[j] + d[j], l = u - 2.0f * d[j];
+            u = RELU(u), l = RELU(l);
+            float w = u - l;
+            m[j] = l + 0.5f * w, d[j] = w;
+        }
+    }
+}
+
+/* Images (pixels, channels) -> (channels, pixels), one after the other. */
+void surebound_channels_outermost(const float *from, int64_t images, int64_t pixels, int64_t channels, float *to,
+                                  int64_t threads) {
+#pragma omp parallel for num_threads(threads) if (images * pixels * channels >= SMALL) schedule(static)
+    for (int64_t i = 0; i < images; i++) {
+        const float *a = from + i * pixels * channels;
+        float *b = to + i * pixels * channels;
+        for (int64_t p0 = 0; p0 < pixels; p0 += 64) { /* 64 pixels at a time stay in the nearest cache */
+            int64_t p1 = p0 + 64 < pixels ? p0 + 64 : pixels;
+            for (int64_t c = 0; c < channels; c++)
+                for (int64_t p = p0; p < p1; p++) b[c * pixels + p] = a[p * channels + c];
+        }
     }
 }
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from surebound import native
 from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.numerics import Soundness, outward, tiny
@@ -18,9 +19,8 @@ from surebound.rules.registry import Context, Rule, register
 
 def elementwise_interval(facts: Activation, ctx: Context, x: Interval, *args: Any, **kwargs: Any) -> Interval:
     """The exact hull: the ends of a monotone function; of one with a valley or a peak, that point too (eq. 7)."""
-    if ctx.owned and facts.in_place is not None:
-        lower, upper = x.consume_ends()
-        return Interval(facts.in_place(lower), facts.in_place(upper))
+    if ctx.owned and facts.deferred is not None:
+        return x.deferring(facts.deferred)
     f = facts.bind(*args, **kwargs)
     check_domain(x, f.domain)
     at_lower, at_upper = f.fn(_flushed(ctx, f, x.lower)), f.fn(x.upper)
@@ -87,6 +87,16 @@ def register_activation(op: str, facts: Activation, note: str = "") -> None:
     )
 
 
+class _Relu:
+    """ReLU of bounds in their own memory."""
+
+    def ends(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+        return lower.relu_(), upper.relu_()
+
+    def center(self, center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+        return native.relu_of_bounds(center, radius)
+
+
 def _relu_pieces() -> tuple[tuple[float, float, float], ...]:
     return ((-math.inf, 0.0, 0.0), (0.0, 1.0, 0.0))
 
@@ -95,7 +105,7 @@ register_activation(
     "aten.relu.default",
     Activation(
         torch.relu,
-        in_place=torch.relu_,
+        deferred=_Relu(),
         shape=Shape.CONVEX,
         pieces=_relu_pieces,
         derivative=lambda x: (x > 0).to(x.dtype),

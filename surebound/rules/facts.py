@@ -12,6 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
+from surebound.interval import Deferred
+
 Pieces = tuple[tuple[float, float, float], ...]  # (from x, slope, intercept), ascending
 
 
@@ -59,8 +61,8 @@ class Activation:
     domain: tuple[float, float] = (-math.inf, math.inf)
     jump: float = 0.0
     steep: bool = False
-    in_place: Callable[[Tensor], Tensor] | None = (
-        None  # an exact, increasing fn without parameters, overwriting x
+    deferred: Deferred | None = (
+        None  # an exact, increasing fn without parameters, in the memory of its argument
     )
     specialise: Callable[..., Activation] | None = None  # (*parameters) -> facts whose fn takes x alone
 

@@ -101,7 +101,7 @@ class Rule:
     def makes_memory(self) -> bool:
         """Does its interval rule always return bounds in memory of their own?"""
         product = self.family in ("linear", "convolution") and self.op != "aten.einsum.default"
-        exact = self.activation is not None and self.activation.in_place is not None
+        exact = self.activation is not None and self.activation.deferred is not None
         return product or exact or self.batch_norm is not None or self.op in _COPIES
 
     @property

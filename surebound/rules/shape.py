@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from surebound import native
 from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.rules.registry import Affine, Context, Rule, register
@@ -20,6 +21,10 @@ from surebound.rules.vjp import looped_adjoint, vjp_adjoint
 def _move(op: Callable[..., Tensor], ctx: Context, x: Interval, *args: Any, **kwargs: Any) -> Interval:
     refuse_varying(args, "an index or a size")
     return x.select(lambda v: op(v, *args, **kwargs), consume=ctx.owned)
+
+
+def _reshape(x: Tensor, shape: list[int]) -> Tensor:
+    return native.channels_outermost(x).reshape(shape)
 
 
 def zero(*_: Any, **__: Any) -> int:
@@ -57,7 +62,7 @@ def register_move(
 ) -> None:
     """One row for one operator that moves entries; ``adjoint_terms`` if it repeats them."""
     # Bounds may lie otherwise in memory than the network's tensors: a view of them may need a copy.
-    overload = torch.reshape if op in ("aten.view.default", "aten._unsafe_view.default") else overload_of(op)
+    overload = _reshape if op in ("aten.view.default", "aten._unsafe_view.default") else overload_of(op)
     register(
         Rule(
             op=op,

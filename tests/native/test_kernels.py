@@ -46,6 +46,34 @@ def same_bits(a: Tensor | None, b: Tensor | None) -> bool:
     return torch.equal(a.nan_to_num(7.0, 8.0, -8.0), b.nan_to_num(7.0, 8.0, -8.0))
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("rows", [1, 5, 40])
+def test_relu_of_bounds_has_the_bits_of_the_fallback(monkeypatch, rows, layout):
+    compiled()
+    monkeypatch.setattr(native, "_threads", lambda: 2)
+    monkeypatch.setattr(native, "WORTH", 0)
+    both, radius = (v.reshape(rows, 4, 15, 15).to(memory_format=layout) for v in values(rows, 900, 1))
+    calls = []
+    monkeypatch.setattr(fallback, "relu_of_bounds", lambda *a: calls.append(a))
+    mine = native.relu_of_bounds(both.clone(), radius.clone())
+    assert not calls, "the compiled pass was taken"
+    monkeypatch.undo()
+    reference = fallback.relu_of_bounds(both.clone(), radius.clone())
+    for got, wanted in zip(mine, reference, strict=True):
+        assert same_bits(got, wanted) and got.stride() == wanted.stride()
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 1, 3), (3, 5, 9, 11), (7, 3, 20, 30)])
+def test_channels_are_put_outermost_only_where_they_are_not(monkeypatch, shape):
+    compiled()
+    monkeypatch.setattr(native, "WORTH", 0)
+    x = torch.randn(shape)
+    assert native.channels_outermost(x) is x
+    assert native.channels_outermost(x.mT) is not None and torch.equal(native.channels_outermost(x.mT), x.mT)
+    moved = native.channels_outermost(x.to(memory_format=torch.channels_last))
+    assert moved.is_contiguous() and torch.equal(moved, x)
+
+
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (7, 13), (300, 32), (900, 101), (20, 3200)])
