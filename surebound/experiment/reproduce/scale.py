@@ -53,7 +53,7 @@ class Scale(enum.StrEnum):
         stages = (
             Clean(),
             IntervalBounds(),
-            CrownBounds(),
+            CrownBounds("crown-ibp"),
             PgdAttack(),
             BranchAndBound(Options(seconds=30.0)),
         )

@@ -62,7 +62,7 @@ def _cascade(scale: Scale) -> Cascade:
     if scale is Scale.PAPER:
         return scale.complete
     attack = PgdAttack(steps=5, restarts=1) if scale is Scale.SMOKE else PgdAttack(steps=40, restarts=2)
-    bounds = () if scale is Scale.SMOKE else (CrownBounds(),)
+    bounds = () if scale is Scale.SMOKE else (CrownBounds("crown-ibp"),)
     return Cascade("curve", (Clean(), IntervalBounds(), *bounds, attack))
 
 
