@@ -28,11 +28,11 @@ from surebound.report.verdicts import radius_text
 # Steps (and batch) at laptop scale; None keeps the paper's schedule.
 LAPTOP: dict[tuple[str, str], tuple[int | None, int | None]] = {
     ("mnist", "ibp"): (None, None),
-    ("mnist", "nominal"): (6_000, None),
-    ("mnist", "adversarial"): (6_000, None),
+    ("mnist", "nominal"): (3_000, None),
+    ("mnist", "adversarial"): (3_000, None),
     ("mnist", "wong"): (1_200, 50),
-    ("cifar10", "ibp"): (20_000, 100),
-    ("svhn", "ibp"): (20_000, 100),
+    ("cifar10", "ibp"): (10_000, 100),
+    ("svhn", "ibp"): (10_000, 100),
 }
 VERIFIABLE = ("ibp", "bn-ibp", "wong", "crown-ibp")
 
