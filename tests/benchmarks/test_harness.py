@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 
-from benchmarks import compare, run
+from benchmarks import bench_bounds, bench_linear, compare, run
 from benchmarks.common import Budget, Measure, Race, Record, peak_bytes, summary
 
 QUICK = Budget(seconds=0.0, rounds=3, sample=0.0)
@@ -30,6 +31,19 @@ def test_a_race_reports_times_and_ratios_to_the_first() -> None:
     assert 2.0 < records["r: three / one"].value < 4.0
     assert records["r: three / one"].unit == "x"
     assert not records["r: three / one"].over
+
+
+def test_limits_name_two_contenders() -> None:
+    works = {"a": lambda: None, "b": lambda: None}
+    for wrong in ("b", "b / c", "b/a"):
+        with pytest.raises(ValueError, match=f"the limit '{wrong}' is no `A / B` of a, b"):
+            Race("r", works, {wrong: 1.0})
+
+
+@pytest.mark.parametrize("module", [bench_bounds, bench_linear], ids=lambda m: m.__name__)
+def test_benchmarks_are_well_formed(module: ModuleType) -> None:
+    names = [b.name for b in module.benchmarks()]
+    assert len(names) > 5 and len(set(names)) == len(names)
 
 
 def test_a_race_is_interleaved() -> None:
