@@ -31,8 +31,8 @@ LAPTOP: dict[tuple[str, str], tuple[int | None, int | None]] = {
     ("mnist", "nominal"): (3_000, None),
     ("mnist", "adversarial"): (3_000, None),
     ("mnist", "wong"): (1_200, 50),
-    ("cifar10", "ibp"): (10_000, 100),
-    ("svhn", "ibp"): (10_000, 100),
+    ("cifar10", "ibp"): (6_000, 100),
+    ("svhn", "ibp"): (6_000, 100),
 }
 VERIFIABLE = ("ibp", "bn-ibp", "wong", "crown-ibp")
 
