@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from benchmarks import bench_bounds, bench_linear, compare, run
+from benchmarks import bench_bounds, bench_linear, compare, run, schedule
 from benchmarks.common import Budget, Measure, Race, Record, peak_bytes, summary
 
 QUICK = Budget(seconds=0.0, rounds=3, sample=0.0)
@@ -124,3 +124,12 @@ def test_run_refuses_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit):
         run.main(["nonsense"])
     assert "no benchmark file for nonsense; there are:" in capsys.readouterr().err
+
+
+def test_the_mean_step_weighs_every_part_of_the_schedule_alike() -> None:
+    dense = [schedule.Speed(step, 40.0, ordinary=False) for step in range(101, 201)]
+    sparse = [schedule.Speed(step, 80.0, ordinary=False) for step in range(210, 301, 10)]  # logged less often
+    warm = [schedule.Speed(step, 100.0, ordinary=True) for step in range(1, 101)]
+    assert schedule.mean_step([*warm, *dense, *sparse], 0.5) == pytest.approx((1 + 2.5 + 1.25) / 3, rel=0.02)
+    with pytest.raises(ValueError, match="no warm-up with kappa 1"):
+        schedule.mean_step(dense, 0.5)
