@@ -2,9 +2,9 @@
 
     python -m benchmarks.schedule runs/mnist-small-ibp-0.4 ...
 
-In the warm-up (kappa 1, radius 0) a step is an ordinary one: no bounds. The unit is its speed there; the schedule is
-cut into thirty parts, each of which counts with the median of its speeds, or with the speed of its quietest tenth, which
-other programs on the machine disturbed least. Both are printed: where they differ much, the machine was too busy to tell.
+In the warm-up (kappa 1, radius 0) a step is an ordinary one: no bounds. The unit is its speed there. The schedule is
+cut into thirty parts, each of which counts with the median of its speeds, or with the speed of its quietest tenth,
+which other programs on the machine disturbed least. Where the two differ much, the machine was too busy to tell.
 """
 
 from __future__ import annotations
