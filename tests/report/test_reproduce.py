@@ -22,9 +22,9 @@ from surebound.experiment.presets import preset
 from surebound.experiment.reproduce import polytope
 from surebound.experiment.reproduce.bench import Bench
 from surebound.experiment.reproduce.execute import execute, steps
-from surebound.experiment.reproduce.rate import Rates, trial
+from surebound.experiment.reproduce.rate import TYPICAL, Rates, trial
 from surebound.experiment.reproduce.scale import Scale, training
-from surebound.experiment.reproduce.work import Plan, Training, digest
+from surebound.experiment.reproduce.work import Check, Plan, Training, digest
 from surebound.experiment.run import Caller
 from surebound.report.artefacts import ARTEFACTS, find, gap_case, paper
 from surebound.report.artefacts.base import difference
@@ -181,6 +181,18 @@ def test_rates_come_from_runs_that_are_there(tmp_path: Path) -> None:
     (folder / "metrics.jsonl").write_text('{"kind": "training", "step": 1, "samples_per_second": 40.0}\n')
     assert Rates(bench).seconds(tiny()) == pytest.approx(80 / 40)
     assert trial(tiny().config, seconds=0.01) > 0
+
+
+def test_times_of_verifications_come_from_stores_that_are_there_else_from_experience(tmp_path: Path) -> None:
+    made, cascade = Bench(tmp_path), Scale.SMOKE.bounded
+    radii = (Fraction(1, 100), Fraction(1, 10))
+    wanted = Check(tiny(), radii, cascade, 10)
+    assert Rates(made).check_seconds(wanted) == pytest.approx(2 * 10 * TYPICAL["bounded"])
+    assert Rates(replace(made, jobs=2)).check_seconds(wanted) == pytest.approx(10 * TYPICAL["bounded"])
+    assert Rates(made).check_seconds(replace(wanted, images=None)) is None
+    execute(Plan((tiny(),), (replace(wanted, images=3),)), made)
+    spent = [sum(s for _, s in r.stage_seconds) for r in made.records(replace(wanted, images=3))]
+    assert Rates(made).check_seconds(wanted) == pytest.approx(20 * sum(spent) / len(spent))
 
 
 def test_what_is_unknown_is_refused(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def steps(plan: Plan, bench: Bench, rates: Rates | None = None) -> list[Step]:
     """Every piece of work with its state; times only if there are `rates` to take them from."""
     return [
         *(_training(t, bench, rates) for t in plan.trainings),
-        *(_check(c, bench) for c in plan.checks),
+        *(_check(c, bench, rates) for c in plan.checks),
         *(_computation(c, bench) for c in plan.computations),
     ]
 
@@ -66,13 +66,14 @@ def _training(training: Training, bench: Bench, rates: Rates | None) -> Step:
     return Step("train", training.name, "to continue" if begun else "to do", seconds, training.schedule)
 
 
-def _check(check: Check, bench: Bench) -> Step:
+def _check(check: Check, bench: Bench, rates: Rates | None) -> Step:
     images = "all" if check.images is None else f"{check.images:,}"
     radii = f"{len(check.radii)} radii" if len(check.radii) > 1 else f"ε {check.radii[0]}"
     note = f"{images} images, {radii}, cascade {check.cascade.name}"
     if bench.is_checked(check):
         return Step("verify", check.network.name, "there", 0.0, note)
-    return Step("verify", check.network.name, "to do", None, note)
+    seconds = None if rates is None else rates.check_seconds(check)
+    return Step("verify", check.network.name, "to do", seconds, note)
 
 
 def _computation(computation: Compute, bench: Bench) -> Step:

@@ -1,4 +1,4 @@
-"""Images per second of a training, measured: from runs that are there, else by a trial of a few steps."""
+"""How long trainings and verifications take: from what is there already, else by a trial or from experience."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import time
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from statistics import median
+from statistics import fmean, median
 
 import torch
 
@@ -14,15 +14,19 @@ from surebound.data.source import SOURCES
 from surebound.experiment.config import Config
 from surebound.experiment.metrics import read_metrics
 from surebound.experiment.reproduce.bench import Bench
-from surebound.experiment.reproduce.work import Training, science
+from surebound.experiment.reproduce.work import Check, Training, science
 from surebound.train.examples import TensorExamples
 from surebound.train.initialise import INITIALISERS
 from surebound.train.loop import Loop
 from surebound.train.task import Task
+from surebound.verify.run import STORE_NAME
+from surebound.verify.store import Store
 from surebound.zoo import Architecture
 
 TRIAL_IMAGES = 3200  # at most, of a trial
 TRIAL_SECONDS = 2.0
+#: Seconds of one core for an image and a radius, by cascade, on the paper's small network. Mostly the attack.
+TYPICAL = {"bounded": 0.005, "curve": 0.05, "attacked": 0.2, "laptop": 0.2}
 
 
 @dataclass(eq=False)
@@ -31,10 +35,29 @@ class Rates:
 
     bench: Bench
     _known: dict[str, float] = field(default_factory=dict)
+    _checks: dict[str, float | None] = field(default_factory=dict)
 
     def seconds(self, training: Training) -> float:
         """How long a training will take."""
         return training.images / self.images_per_second(training.config)
+
+    def check_seconds(self, check: Check) -> float | None:
+        """How long a verification will take: as others with its cascade did, here or on the packaged networks."""
+        name = check.cascade.name
+        if name not in self._checks:
+            self._checks[name] = self._from_stores(name)
+        each = self._checks[name]
+        if each is None or check.images is None:
+            return None
+        return each * check.images * len(check.radii) / (self.bench.jobs or 1)
+
+    def _from_stores(self, cascade: str) -> float | None:
+        """Seconds per image and radius in the verifications of this cascade that are there."""
+        seconds: list[float] = []
+        for path in sorted((self.bench.out / "verified").glob(f"*/{cascade}/{STORE_NAME}")):
+            with Store.read(path) as store:
+                seconds += [sum(s for _, s in record.stage_seconds) for record in store.records()]
+        return fmean(seconds) if seconds else TYPICAL.get(cascade)
 
     def images_per_second(self, config: Config) -> float:
         """Measured on this machine, now or by an earlier run in the output directory."""
