@@ -36,10 +36,14 @@ BUILD_SECONDS = 60
 _log = logging.getLogger("surebound")
 
 
+#: In this order, as one text: kernels.c includes what all of them need.
+FILES = ("kernels.c", "columns.c")
+
+
 def _source() -> str:
     """The kernels' text, or nothing if somebody packed the library without it."""
     try:
-        return Path(__file__).with_name("kernels.c").read_text(encoding="utf-8")
+        return "\n".join(Path(__file__).with_name(name).read_text(encoding="utf-8") for name in FILES)
     except OSError:
         return ""
 
@@ -117,4 +121,16 @@ def _declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     kernels.surebound_channels_outermost.restype = None
     kernels.surebound_fold.argtypes = [p, *[n] * 12, p, n]
     kernels.surebound_fold.restype = None
+    kernels.surebound_lines.argtypes = [p, p, p, p, n, n, n, p, n]
+    kernels.surebound_lines.restype = None
+    kernels.surebound_lines_backward.argtypes = [p, p, p, p, n, n, n, p, p, p, n]
+    kernels.surebound_lines_backward.restype = None
+    kernels.surebound_convolve.argtypes = [p, p, p, p, p, *[n] * 12, p, n]
+    kernels.surebound_convolve.restype = n
+    kernels.surebound_medians.argtypes = [p, n, n, n, p, n, p, n, p, p, n]
+    kernels.surebound_medians.restype = None
+    kernels.surebound_convolve_backward.argtypes = [p, p, n, *[p] * 8, *[n] * 12, p, p, p, p, n]
+    kernels.surebound_convolve_backward.restype = n
+    kernels.surebound_matrix_backward.argtypes = [p, p, n, *[p] * 6, n, n, n, n, p, p, p, p, n]
+    kernels.surebound_matrix_backward.restype = n
     return kernels

@@ -14,10 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surebound.numerics import CACHE_ENTRIES
-
-#: More values than this are sorted; up to this many a network of comparisons, each on whole rows, is faster.
-SORTED_FROM = 128
+from surebound.native.columns import MOST_COLUMNS, medians
 
 
 def cauchy(shape: tuple[int, ...], generator: torch.Generator, like: Tensor) -> Tensor:
@@ -36,15 +33,15 @@ def median_of_half_cauchy(count: int) -> float:
         return math.inf
     u = (torch.arange(200_000, dtype=torch.float64) + 0.5) / 200_000
     total = 0.0
-    for j in _middle(count):
+    for j in positions(count):
         log = math.lgamma(count + 1) - math.lgamma(j) - math.lgamma(count - j + 1)
         density = (log + (j - 1) * u.log() + (count - j) * (-u).log1p()).exp()
         total += (density * torch.tan(math.pi * u / 2)).mean().item()
-    return total / len(_middle(count))
+    return total / len(positions(count))
 
 
-def _middle(count: int) -> tuple[int, ...]:
-    """The positions, from 1, of the one or two values in the middle."""
+def positions(count: int) -> tuple[int, ...]:
+    """The places in order, from 1, of the one or two values in the middle."""
     return ((count + 1) // 2,) if count % 2 else (count // 2, count // 2 + 1)
 
 
@@ -65,7 +62,7 @@ def selection_network(count: int) -> tuple[tuple[int, int, bool, bool], ...]:
                         pairs.append((i, i + k))
             k //= 2
         p *= 2
-    wanted, kept = {j - 1 for j in _middle(count)}, []
+    wanted, kept = {j - 1 for j in positions(count)}, []
     for i, j in reversed(pairs):
         if i in wanted or j in wanted:
             kept.append((i, j, i in wanted, j in wanted))
@@ -73,19 +70,25 @@ def selection_network(count: int) -> tuple[tuple[int, int, bool, bool], ...]:
     return tuple(reversed(kept))
 
 
-def middle_values(columns: Tensor) -> tuple[Tensor, ...]:
-    """The one or two values in the middle of |columns| (k, n), by position: (n,) each."""
-    if columns.shape[0] > SORTED_FROM:
-        ordered = columns.abs().sort(0).values
-        return tuple(ordered[j - 1] for j in _middle(len(ordered)))
-    values = list(columns.abs().unbind(0))
-    for i, j, low, high in selection_network(len(values)):
-        a, b = values[i], values[j]
-        if low:
-            values[i] = torch.minimum(a, b)
-        if high:
-            values[j] = torch.maximum(a, b)
-    return tuple(values[j - 1] for j in _middle(len(values)))
+def middle(columns: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum (B, n) of the one or two values in the middle of |columns| (B, K, n), and the columns (B, 1 or 2, n)
+    they are found in."""
+    count = columns.shape[1]
+    at = tuple(j - 1 for j in positions(count))
+    if count <= MOST_COLUMNS:
+        found = medians(columns.contiguous(), selection_network(count), at)
+        if found is not None:
+            return found
+    values, places = columns.abs().sort(1)
+    return values[:, at[0] : at[-1] + 1].sum(1), places[:, at[0] : at[-1] + 1]
+
+
+def middle_gradient(columns: Tensor, places: Tensor, g: Tensor, more: Tensor | None = None) -> Tensor:
+    """The gradient (B, K, n) of the columns from that g (B, n) of ``middle``'s sums, added to what else they have."""
+    places = places.long()
+    signed = columns.gather(1, places).sign_().mul_(g.unsqueeze(1))
+    result = torch.zeros_like(columns) if more is None else more.clone()
+    return result.scatter_add_(1, places, signed)
 
 
 class _Norms(torch.autograd.Function):
@@ -93,29 +96,16 @@ class _Norms(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, columns: Tensor) -> tuple[Tensor, Tensor]:
-        batch, count, size = columns.shape
-        ends = columns.new_empty(len(_middle(count)), batch, size)
-        width = max(1, CACHE_ENTRIES // 4)
-        for b in range(batch):
-            for n in range(0, size, width):
-                found = middle_values(columns[b, :, n : n + width])
-                for end, value in zip(ends, found, strict=True):
-                    end[b, n : n + width] = value
-        ctx.save_for_backward(columns, ends)
-        scale = 1.0 / (median_of_half_cauchy(count) * len(ends))
-        ctx.scale = scale
-        return ends.sum(0) * scale, columns.view_as(columns)
+        total, places = middle(columns)
+        count = columns.shape[1]
+        ctx.save_for_backward(columns, places)
+        ctx.scale = 1.0 / (median_of_half_cauchy(count) * len(positions(count)))
+        return total * ctx.scale, columns.view_as(columns)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor, g_columns: Tensor) -> Any:
-        columns, ends = ctx.saved_tensors
-        result = torch.empty_like(columns)
-        for b in range(columns.shape[0]):
-            part = columns[b]  # (k, n)
-            size = part.abs()
-            share = sum(((size == end[b]).to(part.dtype) for end in ends), torch.zeros_like(part))
-            torch.addcmul(g_columns[b], share.mul_(part.sign()), g[b] * ctx.scale, out=result[b])
-        return result
+        columns, places = ctx.saved_tensors
+        return middle_gradient(columns, places, g * ctx.scale, g_columns)
 
 
 def estimated_norms(columns: Tensor) -> tuple[Tensor, Tensor]:

@@ -29,14 +29,17 @@ from surebound.propagate.cauchy import cauchy, estimated_norms
 from surebound.propagate.dual import bound_margins, bounded_calls, relaxed_over, training_step
 from surebound.propagate.intermediate import exactly_bounded
 from surebound.propagate.interval import apply_rule
+from surebound.propagate.stages import Columns, Stage
 from surebound.propagate.steps import AffineStep
 from surebound.propagate.training import TrainingPass
 from surebound.rules import Context, find
+from surebound.rules.layouts import RESHAPES
 from surebound.rules.relax_join import Join
 from surebound.rules.relax_lines import Lines
 
-#: What a pass with gradients holds, in units of the columns of all values.
-_HELD = 2
+#: What a pass with gradients holds, in units of the columns of all values: those of weighted layers, and as much again
+#: on the way back.
+_HELD = 1
 
 
 def estimated_margins(
@@ -136,7 +139,7 @@ class _Form:
     """center (B, *value) and columns (B, k, *value); B is 1 where all examples share the columns."""
 
     center: Tensor
-    columns: Tensor
+    columns: Columns
 
 
 class _Walk:
@@ -144,11 +147,13 @@ class _Walk:
 
     def __init__(self, relaxed: Relaxed, noise: dict[str, Tensor]) -> None:
         self.relaxed, self.noise, self.tasks = relaxed, noise, _Tasks.of(relaxed)
+        self.estimated = {name for names in self.tasks.estimated.values() for name in names}
 
     def run(self) -> tuple[Tensor, ...]:
         relaxed, graph = self.relaxed, self.relaxed.program.graph
         box = relaxed.bounds[graph.input]
-        forms = {graph.input: _Form(box.center, box.radius.unsqueeze(1) * self.noise[graph.input])}
+        start = Columns(None, None, box.radius, self.noise[graph.input])
+        forms = {graph.input: _Form(box.center, start)}
         last = {name: node.name for node in graph.nodes for name in relaxed.constants.sources(node)}
         pending = len(self.tasks.estimated)
         for node in bounded_calls(relaxed.constants):
@@ -169,8 +174,10 @@ class _Walk:
 
     def _estimate(self, source: str, forms: dict[str, _Form]) -> None:
         form = forms[source]
-        radius, columns = estimated_norms(form.columns)
-        forms[source] = _Form(form.center, columns)
+        radius = form.columns.norms
+        if radius is None:
+            radius, columns = estimated_norms(form.columns.tensor)
+            forms[source] = _Form(form.center, Columns(columns))
         known = self.relaxed.bounds[source]
         self.relaxed.bounds[source] = intersect(known, Interval(form.center - radius, form.center + radius))
 
@@ -188,34 +195,49 @@ class _Walk:
         known = [form for form in operands if form is not None]
         if isinstance(step, AffineStep):
             rest, kwargs = step.arguments(known[0].center.shape[0])
-            return _Form(
-                step.apply(known[0].center.contiguous(), rest, kwargs), _through(step, known[0].columns)
-            )
+            center = step.apply(known[0].center.contiguous(), rest, kwargs)
+            return _Form(center, self._affine(node, step, known[0].columns, rest, center.shape[1:]))
         if isinstance(step, Lines) and step.exact:
             return self._between(node, step, known)
         if isinstance(step, Join) and all(c is None for c in step.constants):
-            columns = step.forward([form.columns.flatten(0, 1) for form in known])
+            parts = [form.columns.tensor for form in known]
+            columns = step.forward([part.flatten(0, 1) for part in parts])
             center = step.forward([form.center for form in known])
-            return _Form(center, columns.reshape(*known[0].columns.shape[:2], *center.shape[1:]))
+            return _Form(center, Columns(columns.reshape(*parts[0].shape[:2], *center.shape[1:])))
         return self._fresh(node)
+
+    def _affine(
+        self, node: Node, step: AffineStep, columns: Columns, rest: tuple[Any, ...], out: torch.Size
+    ) -> Columns:
+        if node.op in RESHAPES and len(out) == 1:
+            return columns.flattened()
+        if step.affine.position == 0 and rest:
+            stage = Stage.of(node.op, rest, columns, out, node.name in self.estimated)
+            if stage is not None:
+                return stage.apply(columns, rest[0])
+        return Columns(_through(step, columns.tensor))
 
     def _between(self, node: Node, lines: Lines, operands: list[_Form]) -> _Form:
         """Parallel lines: the slope goes through, half of what lies between them is a new error term."""
         low, high = lines.intercepts
         center: Any = (low + high) / 2
-        columns: Any = 0.0
         for slope, form in zip(lines.upper, operands, strict=True):
             center = center + slope * form.center
+        fresh = (None, None) if lines.free is None else ((high - low) / 2, self.noise[node.name])
+        if len(operands) == 1 and isinstance(lines.upper[0], Tensor):
+            return _Form(center, Columns(operands[0].columns.settled.u, lines.upper[0], *fresh))
+        columns: Any = 0.0
+        for slope, form in zip(lines.upper, operands, strict=True):
             over = slope.unsqueeze(1) if isinstance(slope, Tensor) else slope
-            columns = columns + over * form.columns
-        if lines.free is not None:
-            columns = torch.addcmul(columns, ((high - low) / 2).unsqueeze(1), self.noise[node.name])
-        return _Form(center, columns)
+            columns = columns + over * form.columns.tensor
+        if fresh[0] is not None and fresh[1] is not None:
+            columns = torch.addcmul(columns, fresh[0].unsqueeze(1), fresh[1])
+        return _Form(center, Columns(columns))
 
     def _fresh(self, node: Node) -> _Form:
         """Nothing but its interval is known of a value."""
         box = self.relaxed.bounds[node.name]
-        return _Form(box.center, box.radius.unsqueeze(1) * self.noise[node.name])
+        return _Form(box.center, Columns(None, None, box.radius, self.noise[node.name]))
 
 
 def _through(step: AffineStep, columns: Tensor) -> Tensor:
