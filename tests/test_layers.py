@@ -20,7 +20,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "graph": VALUES,
     "native": frozenset(),
     "rules": VALUES | {"graph", "native"},
-    "propagate": VALUES | {"graph", "rules"},
+    "propagate": VALUES | {"graph", "native", "rules"},
     "data": VALUES,
     "models": VALUES,
     "zoo": BESIDE,

@@ -92,7 +92,7 @@ class Windows:
         return self.o % 8 == 0 and (lines.u is None or self.c % 8 == 0) and kernels is not None
 
     def apply(self, lines: Lines, weight: Tensor) -> Tensor | None:
-        """The convolution (B, K, oh ow o) of v, weight (o, c, kh, kw); entries that are 0 in all columns are left out."""
+        """The convolution (B, K, oh ow o) of v, weight (o, c, kh, kw), without entries that are 0 in all columns."""
         kernels = _kernels(lines.gap)
         batch, count, _ = lines.shape
         out = lines.gap.new_empty(batch, count, self.oh * self.ow * self.o)

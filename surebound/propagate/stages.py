@@ -124,7 +124,7 @@ class Stage:
 
 
 class _Apply(torch.autograd.Function):
-    """u (B, K, n) or None, slope, gap (B, n), noise (K, n), weight -> the layer's columns (B, K, m) and norms (B, m)."""
+    """u (B, K, n) or None, slope, gap (B, n), noise (K, n), weight -> the layer's columns (B, K, m), norms (B, m)."""
 
     @staticmethod
     def forward(

@@ -30,7 +30,7 @@ LAPTOP: dict[tuple[str, str], tuple[int | None, int | None]] = {
     ("mnist", "ibp"): (None, None),
     ("mnist", "nominal"): (3_000, None),
     ("mnist", "adversarial"): (3_000, None),
-    ("mnist", "wong"): (1_200, 50),
+    ("mnist", "wong"): (4_000, 50),
     ("cifar10", "ibp"): (6_000, 100),
     ("svhn", "ibp"): (6_000, 100),
 }
