@@ -80,6 +80,12 @@ def verify(
     jobs: Annotated[
         int | None, typer.Option("--jobs", min=1, help="Worker processes (default: one per core).")
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster", help="Images on Dask workers: tcp://SCHEDULER:PORT, or local:N for N processes here."
+        ),
+    ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(
@@ -117,7 +123,14 @@ def verify(
       surebound verify runs/mnist-small --eps 0:0.45:0.05 --cascade fast
 
       surebound verify --model mypkg.nets:build --weights w.safetensors --data digits --eps 8/255 --out proofs
+
+      surebound verify runs/mnist-small --eps 0.3 --cluster tcp://scheduler:8786
     """
+    queries = (
+        network or onnx or vnnlib or instances or (target and target.removesuffix(".gz").endswith(".vnnlib"))
+    )
+    if cluster is not None and (queries or jobs is not None):
+        raise InputError("--cluster is for images, and instead of --jobs; leave one of them out")
     if network or (target is not None and target.removesuffix(".gz").endswith(".vnnlib")):
         from surebound.cli.verify_query import run_standard
 
@@ -138,7 +151,7 @@ def verify(
         wanted = model if target is None else target
         _images(
             _needed(wanted, "a query, a run directory, a packaged network or a factory"), _needed(eps, "--eps"),
-            cascade, first, weights, data, data_dir, out, jobs, timeout, mix, seed, form,
+            cascade, first, weights, data, data_dir, out, jobs, cluster, timeout, mix, seed, form,
         )  # fmt: skip
 
 
@@ -158,6 +171,7 @@ def _images(
     data_dir: Path | None,
     out: Path | None,
     jobs: int | None,
+    cluster: str | None,
     timeout: float | None,
     mix: bool,
     seed: int,
@@ -171,10 +185,13 @@ def _images(
     from surebound.experiment.verifications import note_verification
     from surebound.verify import verify as decide
     from surebound.verify.cascade import cascade as find_cascade
+    from surebound.verify.cluster import check_cluster
     from surebound.verify.radii import parse_radii
 
     radii = parse_radii(eps)
     find_cascade(cascade).check()  # before anything slow is loaded
+    if cluster is not None:
+        check_cluster(cluster)
     place = store_directory(target, out)
     if ":" in target:
         sys.path.insert(0, os.getcwd())  # workers import the factory's module, too
@@ -182,10 +199,11 @@ def _images(
     split = found.test()
     images, labels = split.batch(torch.arange(len(split) if first is None else min(first, len(split))))
     limit = float("inf") if timeout is None else timeout
+    here = None if cluster is not None else jobs or os.cpu_count() or 1
     with Counter() as progress:
         results = decide(
             found.model, images, labels, radii, cascade,
-            timeout=limit, jobs=jobs or os.cpu_count() or 1, out=place, mix=mix, seed=seed, progress=progress,
+            timeout=limit, jobs=here, cluster=cluster, out=place, mix=mix, seed=seed, progress=progress,
         )  # fmt: skip
     note_verification(
         place, network=found.name, data=found.data, images=len(images), radii=radii,

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from surebound.region import LinfBall
 from surebound.spec import check_labels
 from surebound.verify.cascade import Cascade
 from surebound.verify.cascade import cascade as find_cascade
+from surebound.verify.cluster import check_cluster, cluster_pool
 from surebound.verify.decide import Example, Setting, example_of
 from surebound.verify.identity import Identity, code_version, example_hash, weights_hash
 from surebound.verify.pool import Executor, Inline, ProcessPool
@@ -26,6 +28,9 @@ from surebound.verify.results import Results
 from surebound.verify.schedule import Schedule
 from surebound.verify.store import Store
 from surebound.verify.work import Work
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 STORE_NAME = "results.db"
 Radius = str | int | float | Fraction
@@ -52,6 +57,7 @@ def verify(
     clip: tuple[float, float] | None = (0.0, 1.0),
     timeout: float = float("inf"),
     jobs: int | None = None,
+    cluster: str | Client | None = None,
     out: str | Path | None = None,
     mix: bool = False,
     seed: int = 0,
@@ -66,6 +72,7 @@ def verify(
 
     ``indices`` chooses examples; ``timeout`` is seconds per example and stage. ``jobs`` starts that many worker
     processes (a script then needs its entry under ``if __name__ == "__main__":``); None works in this one.
+    ``cluster`` uses Dask workers instead: a scheduler's address, ``local:4``, or a connected client.
     With ``out`` every decision is written to ``out``/results.db at once, and a second call goes on where the
     first one stopped, whatever stopped it.
 
@@ -77,14 +84,18 @@ def verify(
     """
     radii = _radii(eps)
     chosen = _checked(model, images, labels, indices, radii, clip, timeout, jobs)
+    if cluster is not None:
+        if jobs is not None:
+            raise InputError(f"jobs={jobs} and a cluster; give one of them: a cluster has its own workers")
+        check_cluster(cluster)
     steps = find_cascade(cascade)
     steps.check()
     work = Work(model, steps, Setting(clip, seed, timeout))
-    run = _Run(work, images, labels.long(), chosen, progress)
+    run = _Run(work, images, labels.long(), chosen, progress, lambda: _executor(work, jobs, cluster))
     if out is None:
-        return run.without_store(radii, jobs)
+        return run.without_store(radii)
     with Store.open(Path(out) / STORE_NAME, identity_of(model, images, clip), mix=mix) as store:
-        return run.with_store(store, radii, jobs)
+        return run.with_store(store, radii)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -94,20 +105,21 @@ class _Run:
     labels: Tensor
     chosen: Sequence[int]
     progress: Callable[[Progress], None] | None
+    start: Callable[[], Executor]
 
-    def without_store(self, radii: Sequence[Fraction], jobs: int | None) -> Results:
+    def without_store(self, radii: Sequence[Fraction]) -> Results:
         found: list[Record] = []
-        with _executor(self.work, jobs) as executor:
+        with self.start() as executor:
             for radius in radii:
                 for records in self._settle(executor, radius, set(), lambda index: False):
                     found.extend(records)
         return Results(tuple(sorted(found, key=lambda record: (record.eps, record.index))))
 
-    def with_store(self, store: Store, radii: Sequence[Fraction], jobs: int | None) -> Results:
+    def with_store(self, store: Store, radii: Sequence[Fraction]) -> Results:
         key = f"{self.work.cascade.key}; timeout {self.work.setting.timeout}"
         settled = {radius: self._done(store, radius, key) for radius in radii}
         if any(len(settled[radius]) < len(self.chosen) for radius in radii):
-            with _executor(self.work, jobs) as executor:
+            with self.start() as executor:
                 for radius in radii:
                     # Asked again before each example: another process may be at work on the same store.
                     others = _Cached(store, radius, key)
@@ -153,7 +165,9 @@ class _Run:
             self.progress(Progress(radius, tuple(records), done, len(self.chosen)))
 
 
-def _executor(work: Work, jobs: int | None) -> Executor:
+def _executor(work: Work, jobs: int | None, cluster: str | Client | None) -> Executor:
+    if cluster is not None:
+        return cluster_pool(work, cluster)
     return Inline(work) if jobs is None else ProcessPool(work, jobs)
 
 
