@@ -35,8 +35,13 @@ from surebound.verify.domains import Domains
 from surebound.verify.leaf_attack import LeafAttack
 from surebound.verify.leaves import settle
 from surebound.verify.query import Finding, Query
+from surebound.verify.region_walk import walk
 from surebound.verify.solvers import Limits, Outcome, Problem
 from surebound.verify.workspace import Workspace
+
+#: So many sub-problems are bounded before linear programs search for a counterexample, too.
+WALK_AFTER = 64
+WALK_SHARE = 0.25  # of the time
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,7 @@ class _Search:
         self.undecided = ""  # why it cannot be proved any more
         self.within_rounding = False  # without rounding, it would be proved
         self.seen = 0  # sub-problems bounded so far
+        self.began, self.walking = time.monotonic(), 0.0  # seconds that linear programs searched
         self.patience = math.inf  # how many may be bounded before rounding is taken for an obstacle
 
     @property
@@ -186,6 +192,8 @@ class _Search:
         index = (~done).nonzero()[:, 0]
         batch, found, gaps = batch[index], found.select(index), gaps[index]
         self.witness = self.attack(self.exact.corner(found), batch.target)
+        if self.witness is None and self.seen >= WALK_AFTER:
+            self._walk()
         if self.witness is not None:
             return [batch]
         leaf = ~batch.free.any(1)
@@ -199,14 +207,25 @@ class _Search:
         entries = candidates(self.reduced, own, gaps[keep], batch, min(room, self.options.candidates))
         return [choose(self.fast, self._rows(self.fast, batch), own, entries, batch, self.options.probe)]
 
+    def _solve(self, problem: Problem) -> Outcome:
+        limits = Limits(SOLVER_FEASIBILITY, max(0.0, self.left))
+        return self.workspace.solver(self.options.solver).solve(problem, limits)
+
+    def _walk(self) -> None:
+        """Search around the last attack's closest point by linear programs, for at most a share of the time."""
+        began = time.monotonic()
+        if self.attack.closest is None or self.walking > WALK_SHARE * (began - self.began):
+            return
+        x, target, _ = self.attack.closest
+        for point in walk(self.exact, x, target, self._solve, lambda: self.left > 0):
+            self.witness = self.attack(point.unsqueeze(0), target)
+            if self.witness is not None:
+                break
+        self.walking += time.monotonic() - began
+
     def _leaf(self, leaf: Domains) -> None:
         """Settle a sub-problem that has nothing left to split."""
-
-        def solve(problem: Problem) -> Outcome:
-            limits = Limits(SOLVER_FEASIBILITY, max(0.0, self.left))
-            return self.workspace.solver(self.options.solver).solve(problem, limits)
-
-        found = settle(self.exact, leaf, solve)
+        found = settle(self.exact, leaf, self._solve)
         if found.point is not None and self.witness is None:
             self.witness = self.attack(found.point.unsqueeze(0), leaf.target)
         upper = torch.fmin(leaf.upper, torch.tensor([found.upper], dtype=leaf.upper.dtype))

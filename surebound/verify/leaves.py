@@ -59,6 +59,14 @@ def settle(passes: Passes, leaf: Domains, solve: Solve) -> Leaf:
     return Leaf(upper, point)
 
 
+def best_point(passes: Passes, leaf: Domains, solve: Solve) -> Tensor | None:
+    """The point (n,) of a leaf where the margin is largest, by the solver's word alone; None if it knows none."""
+    plain = _bound(passes, leaf, torch.zeros_like(leaf.m.betas))
+    problem = _problem(passes, _rows(passes, leaf.m), plain.a[0].numpy(), float(plain.offset))
+    outcome = solve(problem)
+    return None if outcome.point is None else torch.from_numpy(outcome.point.copy())
+
+
 def _bound(passes: Passes, leaf: Domains, betas: Tensor) -> Pass:
     rows = passes.outputs
     m = replace(leaf.m, betas=betas).to(torch.float64)
