@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -32,9 +34,10 @@ def name(page: Path) -> str:
 def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page, from top to bottom, in one namespace."""
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, Any] = {"__name__": "__page__"}
+    module = ModuleType("__page__")
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look their module up
     for line, code in blocks(page, "python"):
-        exec(compile("\n" * line + code, str(page), "exec"), namespace)
+        exec(compile("\n" * line + code, str(page), "exec", dont_inherit=True), module.__dict__)
 
 
 def options(command: Any, words: list[str]) -> tuple[Any, list[str], list[str]]:
