@@ -37,7 +37,7 @@ _log = logging.getLogger("surebound")
 
 
 #: In this order, as one text: kernels.c includes what all of them need.
-FILES = ("kernels.c", "columns.c")
+FILES = ("kernels.c", "rows.c", "columns.c")
 
 
 def _source() -> str:
@@ -121,6 +121,16 @@ def _declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     kernels.surebound_channels_outermost.restype = None
     kernels.surebound_fold.argtypes = [p, *[n] * 12, p, n]
     kernels.surebound_fold.restype = None
+    kernels.surebound_pull.argtypes = [p, p, p, p, n, n, n, n, p, p, n]
+    kernels.surebound_pull.restype = n
+    kernels.surebound_pull_backward.argtypes = [*[p] * 6, n, n, n, n, p, p, p, p, n]
+    kernels.surebound_pull_backward.restype = n
+    kernels.surebound_largest.argtypes = [p, p, p, n, n, n, p, n]
+    kernels.surebound_largest.restype = None
+    kernels.surebound_largest_backward.argtypes = [p, p, p, p, n, n, n, p, n]
+    kernels.surebound_largest_backward.restype = None
+    kernels.surebound_unfold.argtypes = [p, *[n] * 10, p, n]
+    kernels.surebound_unfold.restype = None
     kernels.surebound_lines.argtypes = [p, p, p, p, n, n, n, p, n]
     kernels.surebound_lines.restype = None
     kernels.surebound_lines_backward.argtypes = [p, p, p, p, n, n, n, p, p, p, n]

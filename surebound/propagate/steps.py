@@ -19,6 +19,7 @@ from surebound.interval import Interval
 from surebound.numerics import PREPAID_ROUNDINGS, Soundness, abs_dot, dot, dot_rounding, gamma, tiny
 from surebound.propagate.constants import Constants, affine_in_one, taken_from
 from surebound.rules import Affine, Context, describe, find
+from surebound.rules.relax_gradient import along
 from surebound.rules.relax_lines import Index, Lines, Pulled, Relaxation, Slopes
 from surebound.rules.shape import zero
 from surebound.rules.vjp import vjp_adjoint
@@ -63,6 +64,10 @@ class AffineStep:
 
     def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
         rest, kwargs = self.arguments(a.shape[1])
+        if self.constant is not None and self.error is None and torch.is_grad_enabled() and a.dim() > 2:
+            fixed, a = along(a, self.constant)
+            back = self.affine.adjoint(a, torch.Size((a.shape[1], *self.in_shape[1:])), *rest, **kwargs)
+            return Pulled((back,), fixed.double())
         back = self.affine.adjoint(a, torch.Size((a.shape[1], *self.in_shape[1:])), *rest, **kwargs)
         offset = torch.zeros(a.shape[:2], dtype=torch.float64, device=a.device)
         if self.constant is not None:

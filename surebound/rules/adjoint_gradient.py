@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from surebound import native
+from surebound.native import rows
 from surebound.rules.layouts import channels_last
 
 #: A convolution whose window holds at most this many numbers is a product of matrices and a sum of windows.
@@ -29,6 +31,10 @@ class _Adjoint(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(a, w)
         ctx.settings = (in_size, stride, pad, dil, groups)
+        if _plain(w, pad, dil, groups):
+            windows = _rows(a) @ _matrix(w)  # (N * positions, window * in)
+            cut = windows.view(a.shape[0], *a.shape[2:], *w.shape[2:], w.shape[1])
+            return native.fold(cut, in_size, stride, (0, 0)).movedim(-1, 1)  # type: ignore[arg-type]
         if _windowed(w, groups):
             columns = _rows(a) @ w.flatten(1)  # (N * positions, in * window)
             columns = columns.reshape(a.shape[0], -1, columns.shape[1]).transpose(1, 2)
@@ -42,6 +48,12 @@ class _Adjoint(torch.autograd.Function):
         a, w = ctx.saved_tensors
         _, stride, pad, dil, groups = ctx.settings
         need_a, need_w = ctx.needs_input_grad[:2]
+        if _plain(w, pad, dil, groups):
+            cut = rows.unfold(g.movedim(1, -1).contiguous(), tuple(w.shape[2:]), stride)
+            windows = cut.view(-1, w[0].numel())  # (N * positions, window * in)
+            below = (windows @ _matrix(w).t()).view(a.shape[0], *a.shape[2:], -1).movedim(-1, 1)
+            of_w = (_rows(a).t() @ windows).view(w.shape[0], *w.shape[2:], w.shape[1]).movedim(-1, 1)
+            return below, of_w, None, None, None, None, None
         if _windowed(w, groups):
             columns = F.unfold(g, tuple(w.shape[2:]), dil, pad, stride).transpose(1, 2)
             columns = columns.reshape(-1, columns.shape[2])  # (N * positions, in * window)
@@ -56,6 +68,16 @@ class _Adjoint(torch.autograd.Function):
 
 def _windowed(w: Tensor, groups: int) -> bool:
     return w.dim() == 4 and groups == 1 and w[0].numel() <= WINDOW
+
+
+def _plain(w: Tensor, pad: Sizes, dil: Sizes, groups: int) -> bool:
+    """Windows side by side in memory, as the compiled sums of them want it."""
+    return _windowed(w, groups) and not any(pad) and all(d == 1 for d in dil)
+
+
+def _matrix(w: Tensor) -> Tensor:
+    """(out, in, kh, kw) as (out, window * in), channels innermost."""
+    return w.movedim(1, -1).flatten(1)
 
 
 def _rows(a: Tensor) -> Tensor:

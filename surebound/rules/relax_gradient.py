@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from surebound.native import rows
 from surebound.numerics import CACHE_ENTRIES
 
 
@@ -26,6 +27,10 @@ class _Pull(torch.autograd.Function):
     def forward(
         ctx: Any, a: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor
     ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(a, lower, upper, top)
+        quick = rows.pull(a, lower, upper, top)
+        if quick is not None:
+            return quick
         last = _channels_innermost(upper)
         back, offset = _empty(a, last), a.new_empty(a.shape[:2])
         for b in _blocks(a.shape):
@@ -37,15 +42,17 @@ class _Pull(torch.autograd.Function):
             else:
                 negative = torch.sub(part, positive).mul_(lower[b])
                 torch.addcmul(negative, positive, upper[b], out=back[:, b])
-        ctx.save_for_backward(a, lower, upper, top)
         return back, offset
 
     @staticmethod
     def backward(ctx: Any, g: Tensor, g_offset: Tensor) -> Any:
         a, lower, upper, top = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[1:]
+        quick = rows.pull_backward(a, g, g_offset, lower, upper, top, wanted)
+        if quick is not None:
+            return quick
         last = _channels_innermost(upper)
         g_a = torch.empty_like(a)
-        wanted = ctx.needs_input_grad[1:]
         grads = [torch.empty_like(upper) if need else None for need in wanted]
         for b in _blocks(a.shape):
             part, gs = _laid_out(a[:, b], last), _laid_out(g[:, b], last)
@@ -114,6 +121,9 @@ class _Largest(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, center: Tensor, radius: Tensor) -> Tensor:
         ctx.save_for_backward(a, center, radius)
+        quick = rows.largest(a, center, radius)
+        if quick is not None:
+            return quick
         best = a.new_empty(a.shape[:2])
         for b in _blocks(a.shape):
             part = a[:, b]
@@ -123,11 +133,32 @@ class _Largest(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         a, center, radius = ctx.saved_tensors
+        quick = rows.largest_backward(a, g, center, radius)
+        if quick is not None:
+            return quick, None, None
         g_a = torch.empty_like(a)
         for b in _blocks(a.shape):
             over = g[:, b].reshape(*g[:, b].shape, *([1] * (a.dim() - 2)))
             g_a[:, b] = torch.addcmul(center[b], a[:, b].sign(), radius[b]).mul_(over)
         return g_a, None, None
+
+
+class _Along(torch.autograd.Function):
+    """a (S, B, *n) -> a.v (S, B) for v (1, *n), and a again, so that its gradients are added up in one pass."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        same = tuple(i + 1 for i in range(1, v.dim()) if v.shape[i] == 1 and a.shape[i + 1] > 1)
+        short = a.sum(same, keepdim=True) if same else a
+        ctx.save_for_backward(short, v)
+        return (short * v).flatten(2).sum(2), a.view_as(a)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, g_a: Tensor) -> Any:
+        short, v = ctx.saved_tensors
+        over = g.reshape(*g.shape, *([1] * (g_a.dim() - 2))).to(g_a.dtype)
+        g_v = (over * short).sum((0, 1)).unsqueeze(0) if ctx.needs_input_grad[1] else None
+        return torch.addcmul(g_a, over, v) if ctx.needs_input_grad[0] else None, g_v
 
 
 def _blocks(shape: torch.Size) -> Iterator[slice]:
@@ -176,4 +207,10 @@ def largest(a: Tensor, center: Tensor, radius: Tensor) -> Tensor:
         each = a * center + a.abs() * radius
         return each.flatten(2).sum(2) if a.dim() > 2 else each
     result: Tensor = _Largest.apply(a, center, radius)  # type: ignore[no-untyped-call]
+    return result
+
+
+def along(a: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """a.v (S, B) for a (S, B, *n), v (1, *n) or with 1 for axes along which it is the same; use the a returned."""
+    result: tuple[Tensor, Tensor] = _Along.apply(a, v)  # type: ignore[no-untyped-call]
     return result
