@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
+from surebound.attack.input_gradient import InputGradients
 from surebound.errors import InputError, SpecError
 
 Model = Callable[[Tensor], Tensor]
@@ -53,7 +54,8 @@ class Network:
         """Logits (R, K) at x and the gradient (R, ...) of each row's loss; 0 where it does not exist."""
         with torch.enable_grad():
             x = x.detach().requires_grad_(True)
-            logits = self._forward(x)
+            with InputGradients():
+                logits = self._forward(x)
             total = loss(logits).sum()
         if not total.requires_grad:  # the network cuts the graph (rounding by detach, argmax, ...)
             return logits.detach(), torch.zeros_like(x)

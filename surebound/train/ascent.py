@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from surebound.attack.input_gradient import InputGradients
+
 
 def box(images: Tensor, epsilon: float, domain: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
     """Ends (B, C, H, W) of the ball of radius `epsilon` around `images`, cut to the domain."""
@@ -36,7 +38,9 @@ def ascend(
         for t in range(1, steps + 1):
             point = point.detach().requires_grad_()
             with torch.enable_grad():
-                loss = F.cross_entropy(model(point), labels, reduction="sum")
+                with InputGradients():
+                    logits = model(point)
+                loss = F.cross_entropy(logits, labels, reduction="sum")
                 (gradient,) = torch.autograd.grad(loss, point)
             first = torch.lerp(first, gradient, 0.1)
             second = torch.lerp(second, gradient.square(), 0.001)

@@ -1,0 +1,82 @@
+"""Gradients with respect to the input alone, and quickly through a first convolution.
+
+A convolution of few channels has small windows: its gradient is one small product per example and a sum of windows, two
+to three times as fast as the library's kernel, which is made for many channels. A step of an attack on the paper's
+small network spends a quarter of its time there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+#: Numbers in a window up to which the product is quicker.
+WINDOW = 64
+
+Pair = tuple[int, int]
+
+
+class InputGradients(TorchFunctionMode):
+    """Inside, convolutions with small windows are differentiable in their input only. Values are the same bits.
+
+    >>> layer, x = torch.nn.Conv2d(1, 4, 3), torch.rand(2, 1, 5, 5).requires_grad_()
+    >>> with InputGradients():
+    ...     value = layer(x).sum()
+    >>> torch.autograd.grad(value, x)[0].shape
+    torch.Size([2, 1, 5, 5])
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func is torch.conv2d and torch.is_grad_enabled():
+            return _convolution(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _convolution(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    small = groups == 1 and weight[0].numel() <= WINDOW and input.dim() == 4 and not isinstance(padding, str)
+    if not (small and input.requires_grad and input.device.type == "cpu"):
+        return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
+    fixed = None if bias is None else bias.detach()
+    sizes = (_pair(stride), _pair(padding), _pair(dilation))
+    result: Tensor = _Convolution.apply(input, weight.detach(), fixed, *sizes)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, stride: Pair, pad: Pair, dil: Pair
+    ) -> Tensor:
+        ctx.save_for_backward(w)
+        ctx.settings = (x.shape[2:], tuple(w.shape[2:]), dil, pad, stride)
+        return torch.conv2d(x, w, b, stride, pad, dil)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        (w,) = ctx.saved_tensors
+        windows = torch.matmul(w.flatten(1).t(), g.flatten(2))  # (B, in * window, positions)
+        return F.fold(windows, *ctx.settings), None, None, None, None, None
+
+
+def _pair(value: Any) -> Pair:
+    sizes = (value, value) if isinstance(value, int) else tuple(int(v) for v in value)
+    return (sizes[0], sizes[-1])
