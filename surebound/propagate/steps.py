@@ -42,6 +42,7 @@ class AffineStep:
     constant: Tensor | None  # b as (1, *out), or with 1 for axes along which it does not change; None if zero
     error: Tensor | None = None
     absolute: Tensor | None = None  # (B,), float64: underflow
+    trains: bool = False  # no rounding control: the offset may be summed in the dtype itself
 
     owes = 0.0
 
@@ -64,7 +65,7 @@ class AffineStep:
 
     def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
         rest, kwargs = self.arguments(a.shape[1])
-        if self.constant is not None and self.error is None and torch.is_grad_enabled() and a.dim() > 2:
+        if self.trains and self.constant is not None and torch.is_grad_enabled() and a.dim() > 2:
             fixed, a = along(a, self.constant)
             back = self.affine.adjoint(a, torch.Size((a.shape[1], *self.in_shape[1:])), *rest, **kwargs)
             return Pulled((back,), fixed.double())
