@@ -39,7 +39,12 @@ def export(
     eps: Annotated[
         str | None, typer.Option("--eps", help="Radius of the queries, kept exact: 0.3, 8/255.")
     ] = None,
-    first: Annotated[int, typer.Option("--first", min=1, help="Queries for the first N test images.")] = 10,
+    first: Annotated[
+        int | None, typer.Option("--first", min=1, help="Queries for the first N test images (default: 10).")
+    ] = None,
+    index: Annotated[
+        list[int] | None, typer.Option("--index", help="A query for an image by its number; may be repeated.")
+    ] = None,
     version: Annotated[
         Version, typer.Option("--vnnlib-version", help="Version of the queries.")
     ] = Version.TWO,
@@ -64,6 +69,7 @@ def export(
     """
     import torch
 
+    from surebound.cli.bounds import choose
     from surebound.exchange.files import write_network, write_questions
     from surebound.experiment.target import load_target
 
@@ -73,7 +79,8 @@ def export(
         raise InputError("--vnnlib-dir needs --eps, the radius of the queries")
     found = load_target(target, weights=weights, data=data, data_dir=data_dir)
     split = found.test()
-    images, labels = split.batch(torch.arange(min(first, len(split))))
+    chosen = choose(len(split), index or [], first if index else first or 10)
+    images, labels = split.batch(torch.tensor(chosen))
     if onnx is not None:
         write_network(found.model, images[:1], onnx)
         typer.echo(f"network: {onnx}", err=True)
@@ -81,6 +88,6 @@ def export(
         with torch.no_grad():
             classes = int(found.model(images[:1]).shape[1])
         count = write_questions(
-            images, labels, classes, eps, vnnlib_dir, version.value, element.value, onnx, timeout
+            images, labels, classes, eps, vnnlib_dir, version.value, element.value, onnx, timeout, chosen
         )
         typer.echo(f"queries: {count} in {vnnlib_dir}", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -55,11 +56,15 @@ def write_questions(
     dtype: str = "float32",
     onnx: str | Path | None = None,
     timeout: int = 60,
+    numbers: Sequence[int] | None = None,
 ) -> int:
-    """One query per image (N, C, H, W), IMAGE_eps.vnnlib, and a list of instances if the network's file is named."""
+    """One query per image (N, C, H, W), NUMBER_eps.vnnlib, and a list of instances if the network's file is named.
+
+    ``numbers`` are those of the images in their data set, 0 to N - 1 if not given.
+    """
     folder = Path(folder)
     lines = []
-    for i, (image, label) in enumerate(zip(images, labels.tolist(), strict=True)):
+    for i, image, label in zip(numbers or range(len(images)), images, labels.tolist(), strict=True):
         query = robustness_query(image, int(label), classes, eps, dtype=dtype)
         text = write_query(query, version, comment=f"image {i}, label {label}, l-infinity radius {eps}")
         name = f"{i}_{str(eps).replace('/', 'over')}.vnnlib"

@@ -51,7 +51,8 @@ def write_query(query: Query, version: str = "2.0", *, comment: str = "") -> str
     lines = [f"; {line}" for line in comment.splitlines()]
     names = _names_1(query) if version == "1.0" else _names_2(query)
     lines += _declared_1(query) if version == "1.0" else _declared_2(query)
-    lines += [f"(assert {_formula(part, names)})" for part in query.formula.parts]
+    habit = _disjuncts_in_and if version == "1.0" else lambda formula: formula
+    lines += [f"(assert {_formula(habit(part), names)})" for part in query.formula.parts]
     return "\n".join(lines) + "\n"
 
 
@@ -96,6 +97,13 @@ def _declared_2(query: Query) -> list[str]:
             lines.append(f"  (declare-{each.kind.value} {each.name} {each.dtype} {shape}{node})")
         lines.append(")")
     return lines
+
+
+def _disjuncts_in_and(formula: Formula) -> Formula:
+    """(or (and a) (and b)) instead of (or a b): the form of the competitions' files, and all that some tools read."""
+    if not isinstance(formula, Any):
+        return formula
+    return Any(tuple(part if isinstance(part, All) else All((part,)) for part in formula.parts))
 
 
 def _formula(formula: Formula, names: list[str]) -> str:

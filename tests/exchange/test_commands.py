@@ -207,3 +207,9 @@ def test_export_then_verify(folder: Path) -> None:
     )
     assert own
     assert verdicts == ["unsat", "sat", "unsat"]
+    # Some tools read a disjunction only as (or (and ...) (and ...)).
+    assert "(assert (or (and (>= Y_1 Y_0))))" in (props / "0_1over20.vnnlib").read_text()
+    run("export", target, *words, "--vnnlib-dir", folder / "one", "--index", 2)
+    text = (folder / "one" / "2_1over20.vnnlib").read_text()
+    assert [path.name for path in (folder / "one").iterdir()] == ["2_1over20.vnnlib"]
+    assert text == (props / "2_1over20.vnnlib").read_text()
