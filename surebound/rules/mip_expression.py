@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.sparse as sp
+import scipy  # its parts are loaded when they are used: `sparse` takes as long as a small query
 from numpy.typing import NDArray
 
 from surebound.errors import BoundError
@@ -25,7 +25,7 @@ Indices = NDArray[np.intp]
 class Expression:
     """``matrix @ variables + constant``, flattened, with bounds of every entry; the batch axis is 1."""
 
-    matrix: sp.csr_array  # (E, V) for the variables that there were when it was made
+    matrix: scipy.sparse.csr_array  # (E, V) for the variables that there were when it was made
     constant: Vector  # (E,)
     lower: Vector  # (E,)
     upper: Vector  # (E,)
@@ -53,14 +53,16 @@ class Expression:
 def constant_expression(value: Vector) -> Expression:
     """A tensor that does not vary."""
     flat = np.asarray(value, dtype=np.float64).ravel()
-    return Expression(sp.csr_array((len(flat), 0)), flat, flat, flat, np.shape(value))
+    return Expression(scipy.sparse.csr_array((len(flat), 0)), flat, flat, flat, np.shape(value))
 
 
 def stack(parts: list[Expression]) -> Expression:
     """All entries of several expressions, one after the other: shape (sum of E,)."""
     width = max(part.matrix.shape[1] for part in parts)
     return Expression(
-        sp.csr_array(sp.vstack([widened(part.matrix, width) for part in parts], format="csr")),
+        scipy.sparse.csr_array(
+            scipy.sparse.vstack([widened(part.matrix, width) for part in parts], format="csr")
+        ),
         np.concatenate([part.constant for part in parts]),
         np.concatenate([part.lower for part in parts]),
         np.concatenate([part.upper for part in parts]),
@@ -68,9 +70,11 @@ def stack(parts: list[Expression]) -> Expression:
     )
 
 
-def widened(matrix: sp.csr_array, width: int) -> sp.csr_array:
+def widened(matrix: scipy.sparse.csr_array, width: int) -> scipy.sparse.csr_array:
     """The matrix with zero columns added on the right."""
-    return sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], width))
+    return scipy.sparse.csr_array(
+        (matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], width)
+    )
 
 
 Terms = Sequence[tuple[Vector | float, Expression]]
@@ -83,7 +87,7 @@ class Encoder:
         self._lower: list[Vector] = []
         self._upper: list[Vector] = []
         self._integral: list[NDArray[np.bool_]] = []
-        self._rows: list[tuple[sp.csr_array, Vector, Vector]] = []
+        self._rows: list[tuple[scipy.sparse.csr_array, Vector, Vector]] = []
         self.width = 0  # V so far
 
     def copy(self) -> Encoder:
@@ -112,7 +116,9 @@ class Encoder:
         self._integral.append(np.full(count, integral))
         self.width += count
         columns = np.arange(start, self.width)
-        matrix = sp.csr_array((np.ones(count), columns, np.arange(count + 1)), shape=(count, self.width))
+        matrix = scipy.sparse.csr_array(
+            (np.ones(count), columns, np.arange(count + 1)), shape=(count, self.width)
+        )
         return Expression(matrix, np.zeros(count), lower, upper, shape if shape is not None else (count,))
 
     def at_least(self, terms: Terms, bound: Vector | float) -> None:
@@ -142,12 +148,12 @@ class Encoder:
         self.equal([(1.0, new), (-1.0, old)], 0.0)
         return replaced(x, chosen, new)
 
-    def system(self) -> tuple[sp.csr_array, Vector, Vector]:
+    def system(self) -> tuple[scipy.sparse.csr_array, Vector, Vector]:
         """All rows: matrix (M, V), row_lower (M,), row_upper (M,)."""
         if not self._rows:
-            return sp.csr_array((0, self.width)), np.zeros(0), np.zeros(0)
+            return scipy.sparse.csr_array((0, self.width)), np.zeros(0), np.zeros(0)
         blocks = [widened(matrix, self.width) for matrix, _, _ in self._rows]
-        matrix = sp.csr_array(sp.vstack(blocks, format="csr"))
+        matrix = scipy.sparse.csr_array(scipy.sparse.vstack(blocks, format="csr"))
         lower, upper = (np.concatenate([row[i] for row in self._rows]) for i in (1, 2))
         return matrix, lower, upper
 
@@ -156,24 +162,24 @@ class Encoder:
         return np.concatenate(self._lower), np.concatenate(self._upper), np.concatenate(self._integral)
 
 
-def combine(terms: Terms, width: int) -> tuple[sp.csr_array, Vector]:
+def combine(terms: Terms, width: int) -> tuple[scipy.sparse.csr_array, Vector]:
     """Sum of coefficient times expression, row by row: matrix (E, width) and constant (E,)."""
     size = terms[0][1].size
-    matrix, constant = sp.csr_array((size, width)), np.zeros(size)
+    matrix, constant = scipy.sparse.csr_array((size, width)), np.zeros(size)
     for coefficient, expression in terms:
         scale = np.broadcast_to(np.asarray(coefficient, dtype=np.float64), (size,))
         matrix = matrix + scaled_rows(widened(expression.matrix, width), scale)
         constant = constant + scale * expression.constant
-    matrix = sp.csr_array(matrix)
+    matrix = scipy.sparse.csr_array(matrix)
     matrix.eliminate_zeros()
     return matrix, constant
 
 
-def scaled_rows(matrix: sp.csr_array, scale: Vector) -> sp.csr_array:
+def scaled_rows(matrix: scipy.sparse.csr_array, scale: Vector) -> scipy.sparse.csr_array:
     """diag(scale) @ matrix."""
     data = matrix.data * np.repeat(scale, np.diff(matrix.indptr))
     # Own indices: a caller that drops zeros works in place.
-    return sp.csr_array((data, matrix.indices.copy(), matrix.indptr.copy()), shape=matrix.shape)
+    return scipy.sparse.csr_array((data, matrix.indices.copy(), matrix.indptr.copy()), shape=matrix.shape)
 
 
 def replaced(x: Expression, index: Indices, new: Expression) -> Expression:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
+import scipy  # its parts are loaded when they are used: `sparse` takes as long as a small query
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -26,7 +26,9 @@ _CHUNK = 1 << 22  # numbers of a batch of unit vectors
 Apply = Callable[[Tensor], Tensor]  # (N, *in) float64 -> (N, *out)
 
 
-def affine_matrix(apply: Apply, in_shape: tuple[int, ...], moves: bool) -> tuple[sp.csr_array, Vector]:
+def affine_matrix(
+    apply: Apply, in_shape: tuple[int, ...], moves: bool
+) -> tuple[scipy.sparse.csr_array, Vector]:
     """A (out, in) and b (out,) of an affine map of examples of shape ``in_shape`` (no batch axis)."""
     zero = apply(torch.zeros(1, *in_shape, dtype=torch.float64))
     constant = zero.reshape(-1).numpy()
@@ -35,17 +37,17 @@ def affine_matrix(apply: Apply, in_shape: tuple[int, ...], moves: bool) -> tuple
     return _probed(apply, in_shape, zero), constant
 
 
-def _moved(apply: Apply, in_shape: tuple[int, ...]) -> sp.csr_array:
+def _moved(apply: Apply, in_shape: tuple[int, ...]) -> scipy.sparse.csr_array:
     """Entries keep their value up to the sign: number them from 1 and see where they are."""
     size = math.prod(in_shape)
     numbers = torch.arange(1, size + 1, dtype=torch.float64).reshape(1, *in_shape)
     found = apply(numbers).reshape(-1).numpy()
     rows = np.flatnonzero(found)
     columns = np.abs(found[rows]).astype(np.intp) - 1
-    return sp.csr_array((np.sign(found[rows]), (rows, columns)), shape=(len(found), size))
+    return scipy.sparse.csr_array((np.sign(found[rows]), (rows, columns)), shape=(len(found), size))
 
 
-def _probed(apply: Apply, in_shape: tuple[int, ...], zero: Tensor) -> sp.csr_array:
+def _probed(apply: Apply, in_shape: tuple[int, ...], zero: Tensor) -> scipy.sparse.csr_array:
     size, out = math.prod(in_shape), zero.numel()
     chunk = max(1, _CHUNK // max(1, out + size))
     blocks, entries = [], 0
@@ -54,19 +56,19 @@ def _probed(apply: Apply, in_shape: tuple[int, ...], zero: Tensor) -> sp.csr_arr
         units = torch.zeros(count, size, dtype=torch.float64)
         units[torch.arange(count), start + torch.arange(count)] = 1.0
         columns = apply(units.reshape(count, *in_shape)) - zero
-        blocks.append(sp.csr_array(columns.reshape(count, -1).numpy()))
+        blocks.append(scipy.sparse.csr_array(columns.reshape(count, -1).numpy()))
         entries += blocks[-1].nnz
         if entries > MOST_ENTRIES:
             raise BoundError(
                 f"an operator's matrix has more than {MOST_ENTRIES} entries: too large for LP and MIP"
             )
-    return sp.csr_array(sp.vstack(blocks, format="csr").T)
+    return scipy.sparse.csr_array(scipy.sparse.vstack(blocks, format="csr").T)
 
 
 def conv2d_matrix(
     in_shape: tuple[int, ...], out_shape: tuple[int, ...], weight: Tensor, bias: Tensor | None = None,
     stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
-) -> sp.csr_array:  # fmt: skip
+) -> scipy.sparse.csr_array:  # fmt: skip
     """A 2-d convolution (C, H, W) -> (O, H', W'), from the inputs that each of its L positions sees."""
     channels_out, per_group = weight.shape[0], math.prod(weight.shape[1:])
     positions = math.prod(out_shape[1:])
@@ -85,11 +87,13 @@ def conv2d_matrix(
     columns = np.broadcast_to(inputs.transpose(0, 2, 1)[:, None], data.shape)
     rows = np.broadcast_to(np.arange(channels_out * positions).reshape(*data.shape[:3], 1), data.shape)
     used = (columns >= 0) & (data != 0)
-    return sp.csr_array((data[used], (rows[used], columns[used])), shape=(channels_out * positions, size))
+    return scipy.sparse.csr_array(
+        (data[used], (rows[used], columns[used])), shape=(channels_out * positions, size)
+    )
 
 
 #: Operators whose matrix is known without running them on unit vectors: (in, out, *other arguments) -> A.
-MATRICES: Mapping[str, Callable[..., sp.csr_array]] = {"aten.conv2d.default": conv2d_matrix}
+MATRICES: Mapping[str, Callable[..., scipy.sparse.csr_array]] = {"aten.conv2d.default": conv2d_matrix}
 
 
 def in_double(value: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.sparse as sp
+import scipy  # its parts are loaded when they are used: `sparse` takes as long as a small query
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -98,7 +98,7 @@ def _problem(passes: Passes, rows: _Rows, objective: Vector, offset: float) -> P
     return Problem(
         objective=objective,
         offset=offset,
-        matrix=sp.csr_array(rows.matrix),
+        matrix=scipy.sparse.csr_array(rows.matrix),
         row_lower=-rows.constant,
         row_upper=np.full(len(rows.constant), np.inf),
         lower=passes.lower.numpy(),
@@ -113,7 +113,7 @@ def _infeasible(problem: Problem, upper: float, solve: Solve) -> Vector | None:
     elastic = Problem(
         objective=np.concatenate([np.zeros(inputs), -np.ones(count)]),
         offset=0.0,
-        matrix=sp.csr_array(sp.hstack([problem.matrix, sp.identity(count)])),
+        matrix=scipy.sparse.csr_array(scipy.sparse.hstack([problem.matrix, scipy.sparse.identity(count)])),
         row_lower=problem.row_lower,
         row_upper=problem.row_upper,
         lower=np.concatenate([problem.lower, np.zeros(count)]),

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
+import scipy  # its parts are loaded when they are used: `sparse` takes as long as a small query
 import torch
 from torch import Tensor
 
@@ -60,7 +60,7 @@ class Encoding:
 
     def _rows(self, c: Vector, d: Vector) -> Expression:
         z = self.output
-        matrix = sp.csr_array(sp.csr_array(c) @ z.matrix)
+        matrix = scipy.sparse.csr_array(scipy.sparse.csr_array(c) @ z.matrix)
         positive, negative = np.maximum(c, 0), np.minimum(c, 0)
         lower = positive @ z.lower + negative @ z.upper + d
         upper = positive @ z.upper + negative @ z.lower + d
@@ -100,7 +100,7 @@ class NetworkEncoder:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._matrices: dict[str, tuple[sp.csr_array, Vector]] = {}
+        self._matrices: dict[str, tuple[scipy.sparse.csr_array, Vector]] = {}
         self._environments: dict[int, dict[str, Any]] = {}
         self._check()
 
@@ -154,7 +154,7 @@ class NetworkEncoder:
         x = _substitutable(encoder, matrix, x)
         positive, negative = matrix.maximum(0), matrix.minimum(0)
         return Expression(
-            sp.csr_array(matrix @ x.matrix),
+            scipy.sparse.csr_array(matrix @ x.matrix),
             matrix @ x.constant + constant,
             positive @ x.lower + negative @ x.upper + constant,
             positive @ x.upper + negative @ x.lower + constant,
@@ -163,7 +163,7 @@ class NetworkEncoder:
 
     def _matrix(
         self, node: Node, affine: Affine, shape: tuple[int, ...], source: str
-    ) -> tuple[sp.csr_array, Vector]:
+    ) -> tuple[scipy.sparse.csr_array, Vector]:
         def apply(x: Tensor) -> Tensor:
             env = {**self._environment(len(x)), source: x}
             with torch.no_grad():
@@ -203,7 +203,7 @@ class NetworkEncoder:
         return tuple(1 if size is None else size for size in node.shape)
 
 
-def _substitutable(encoder: Encoder, matrix: sp.csr_array, x: Expression) -> Expression:
+def _substitutable(encoder: Encoder, matrix: scipy.sparse.csr_array, x: Expression) -> Expression:
     """x itself, or with variables of its own where substituting it would blow the rows up."""
     terms = np.diff(x.matrix.indptr)
     substituted = (

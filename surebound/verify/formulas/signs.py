@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
+import scipy  # its parts are loaded when they are used: `sparse` takes as long as a small query
 import torch
 from torch import Tensor
 
@@ -236,7 +236,7 @@ def _least_row(a: Vector, b: Vector, splits: SplitRows, node: Relaxed, give: flo
     return Problem(
         objective=objective,
         offset=0.0,
-        matrix=sp.csr_array(rows),
+        matrix=scipy.sparse.csr_array(rows),
         row_lower=np.concatenate([-b, -splits.constant]),
         row_upper=np.full(len(rows), np.inf),
         lower=np.append(low, -1e6),

@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 import numpy as np
-import scipy.sparse as sp
+import scipy  # its parts are loaded when they are used: `sparse` takes as long as a small query
 from numpy.typing import NDArray
 
 from surebound.errors import InputError
@@ -24,7 +24,7 @@ class Problem:
 
     objective: Vector  # (N,)
     offset: float
-    matrix: sp.csr_array  # (M, N)
+    matrix: scipy.sparse.csr_array  # (M, N)
     row_lower: Vector  # (M,)
     row_upper: Vector  # (M,)
     lower: Vector  # (N,)

@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
+import scipy  # its parts are loaded when they are used: `sparse` takes as long as a small query
 from numpy.typing import NDArray
 
 from surebound.verify.solvers.outcome import Outcome, SolverStatus
@@ -45,7 +45,7 @@ def encode_request(problem: Problem, limits: Limits) -> bytes:
 def decode_request(payload: bytes) -> tuple[Problem, Limits]:
     """The inverse of ``encode_request``."""
     arrays, fields = _unpack(payload)
-    matrix = sp.csr_array(
+    matrix = scipy.sparse.csr_array(
         (arrays["data"], arrays["indices"], arrays["indptr"]), shape=tuple(int(n) for n in arrays["shape"])
     )
     problem = Problem(
