@@ -40,7 +40,8 @@ def _row(eps: str, tool: str, lines: Sequence[Line], broken: set[tuple[str, str,
         or (line.verdict == "unsat" and (line.net, line.eps, line.index) in broken)
         for line in decided
     )
-    net = [line.seconds - line.startup if line in decided else _LIMIT for line in lines]
+    # Start-up is measured apart: an answer at once can come out faster than it.
+    net = [max(0.0, line.seconds - line.startup) if line in decided else _LIMIT for line in lines]
     start = sum(line.startup for line in lines)
     return (
         f"| {eps} | {tool} | {len(lines)} | {len(decided)} | {wrong} | {statistics.median(net):.1f} "
