@@ -114,6 +114,7 @@ def test_runs_made_elsewhere_are_reused_if_they_are_the_same(tmp_path: Path) -> 
     assert (same.state, other.state) == ("reused", "to do")
     renamed = Training(replace(tiny().config, name="another name"), 80)
     assert bench.where(renamed) == str(made.path(tiny())), "the name does not matter"
+    assert str(tmp_path) not in bench.facts(tiny())["command"], "numbers name no directory of this machine"
 
 
 def test_the_packaged_network_is_reused() -> None:

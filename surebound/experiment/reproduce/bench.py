@@ -20,6 +20,7 @@ from surebound.experiment import run as runs
 from surebound.experiment.codec import decode
 from surebound.experiment.config import Config
 from surebound.experiment.environment import describe_environment
+from surebound.experiment.publish import portable
 from surebound.experiment.reproduce.work import Check, Compute, Network, Packaged, Training, science
 from surebound.experiment.run import Caller
 from surebound.experiment.rundir import RunDirectory
@@ -188,7 +189,7 @@ class Bench:
         environment, plan = run.read_json("environment.json"), run.config.plan
         return {
             "network": Path(where).name, "seed": plan.seed, "steps": plan.steps,
-            "commit": environment.get("commit"), "command": environment.get("command"),
+            "commit": environment.get("commit"), "command": portable(str(environment.get("command", ""))),
             "results": run.read_json("results.json"),
         }  # fmt: skip
 
