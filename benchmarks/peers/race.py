@@ -23,7 +23,7 @@ from surebound.exchange.files import write_network, write_questions
 #: On a busy machine the wall clock runs ahead of a process's own: tools are told this many times their seconds.
 _SLACK = 15.0
 _GRACE = 5.0
-_STARTS = 2
+_STARTS = 5
 TRIVIAL = "trivial"
 _WORDS = ("sat", "unsat", "timeout", "unknown")
 
