@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from surebound.attack import attack
     from surebound.attack import methods as attacks
     from surebound.exchange import load_onnx
+    from surebound.formulas.specification import decide
     from surebound.interval import Interval
     from surebound.numerics import Soundness
     from surebound.propagate.compact import compact
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from surebound.propagate.linear import linear_bounds
     from surebound.propagate.margins import worst_margins
     from surebound.region import Box, LinfBall
-    from surebound.spec import LinearSpec
+    from surebound.spec import LinearSpec, Spec
     from surebound.train import Evaluation, Plan, methods, train
     from surebound.verify import verify
     from surebound.zoo import load
@@ -39,10 +40,12 @@ __all__ = [
     "LinfBall",
     "Plan",
     "Soundness",
+    "Spec",
     "__version__",
     "attack",
     "attacks",
     "compact",
+    "decide",
     "interval_bounds",
     "linear_bounds",
     "load",
@@ -63,9 +66,11 @@ _HOMES = {
     "LinfBall": "surebound.region:LinfBall",
     "Plan": "surebound.train:Plan",
     "Soundness": "surebound.numerics:Soundness",
+    "Spec": "surebound.spec:Spec",
     "attack": "surebound.attack:attack",
     "attacks": "surebound.attack.methods",
     "compact": "surebound.propagate.compact:compact",
+    "decide": "surebound.formulas.specification:decide",
     "interval_bounds": "surebound.propagate.interval:interval_bounds",
     "linear_bounds": "surebound.propagate.linear:linear_bounds",
     "load": "surebound.zoo:load",

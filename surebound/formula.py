@@ -1,6 +1,6 @@
 """Formulas: and/or trees of linear constraints over numbered quantities, all of it exact.
 
-Queries that others wrote and specifications made in Python both become this; one engine (verify/formulas) decides
+Queries that others wrote and specifications made in Python both become this; one engine (formulas) decides
 whether a formula can hold.
 """
 

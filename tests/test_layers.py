@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "surebound"
 VALUES = frozenset({"errors", "estimate", "formula", "numerics", "interval", "region", "spec", "verdict"})
 ENGINE = VALUES | {"native", "graph", "rules", "propagate"}
 BESIDE = VALUES | {"data", "models"}
-WORK = ENGINE | BESIDE | {"attack", "verify", "train", "exchange"}
+WORK = ENGINE | BESIDE | {"attack", "verify", "train", "formulas", "exchange"}
 
 ALLOWED: dict[str, frozenset[str]] = {
     **dict.fromkeys(VALUES, VALUES),
@@ -27,7 +27,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "attack": ENGINE | BESIDE,
     "train": ENGINE | BESIDE | {"attack"},
     "verify": ENGINE | BESIDE | {"attack"},
-    "exchange": ENGINE | BESIDE | {"attack", "verify"},
+    "formulas": ENGINE | BESIDE | {"attack", "verify"},
+    "exchange": ENGINE | BESIDE | {"attack", "verify", "formulas"},
     "experiment": WORK | {"zoo"},
     "report": WORK | {"zoo", "experiment"},
     "cli": WORK | {"zoo", "experiment", "report"},

@@ -15,9 +15,10 @@ from surebound.attack.network import Model, Network, evaluating
 from surebound.attack.objective import Objective, objective_of, worst
 from surebound.attack.result import AttackResult, Ledger
 from surebound.attack.rows import Problem
-from surebound.errors import InputError
+from surebound.attack.tree import Tree
+from surebound.errors import InputError, SpecError
 from surebound.region import LinfBall, Region
-from surebound.spec import LinearSpec
+from surebound.spec import LinearSpec, Spec
 
 
 def attack(
@@ -28,7 +29,7 @@ def attack(
     method: Attack | None = None,
     *,
     clip: tuple[float, float] | None = (0.0, 1.0),
-    spec: LinearSpec | None = None,
+    spec: LinearSpec | Spec | None = None,
     proved: Tensor | None = None,  # (B,) bool
     seed: int = 0,
     memory: int = DEFAULT_MEMORY,
@@ -64,7 +65,7 @@ def attack_region(
     labels: Tensor | None = None,  # (B,)
     method: Attack | None = None,
     *,
-    spec: LinearSpec | None = None,
+    spec: LinearSpec | Spec | None = None,
     proved: Tensor | None = None,  # (B,) bool
     seed: int = 0,
     names: Tensor | None = None,  # (B,) int64
@@ -82,7 +83,7 @@ def attack_region(
         box, network = InnerBox.of(region), Network(model)
         rows = rows_within(model, box.reference[:1], memory) if len(box) else 1
         logits = network.logits(box.reference, rows)  # (B, K)
-        objective = objective_of(labels, spec, len(box), logits.shape[1])
+        objective = _objective(labels, spec, len(box), logits.shape[1])
         if not len(box):
             return _nothing(box.reference)
         clean = objective.violated(logits)  # (B,)
@@ -95,6 +96,14 @@ def attack_region(
         problem = Problem(network, box, objective, targets, choices, seed, rows, called)
         method(problem, ledger, attacked.nonzero().squeeze(1), progress)
         return _judge(problem, ledger, clean, attacked)
+
+
+def _objective(labels: Tensor | None, spec: LinearSpec | Spec | None, batch: int, outputs: int) -> Objective:
+    if isinstance(spec, Spec) and labels is None:
+        return Tree.of(spec, outputs) if batch else objective_of(torch.zeros(0).long(), None, 0, outputs)
+    if isinstance(spec, Spec):
+        raise SpecError("give labels or a spec: one of them, and not both, says what must hold")
+    return objective_of(labels, spec, batch, outputs)
 
 
 def _judge(problem: Problem, ledger: Ledger, clean: Tensor, attacked: Tensor) -> AttackResult:

@@ -21,11 +21,11 @@ from surebound.exchange.interface import assign, check_interface, fits
 from surebound.exchange.query import Kind, Network, Query, Variable
 from surebound.exchange.runtime import Array, Session
 from surebound.formula import Formula, as_bound, atoms, renamed
+from surebound.formulas.problem import Problem as Decidable
 from surebound.graph.onnx_build import Builder, Value
 from surebound.graph.onnx_file import Model
 from surebound.graph.onnx_import import Environment, import_model
 from surebound.numerics import Soundness
-from surebound.verify.formulas.problem import Problem as Decidable
 
 
 @dataclass(frozen=True, eq=False)

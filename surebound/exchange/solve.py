@@ -22,9 +22,9 @@ from surebound.exchange.problem import build
 from surebound.exchange.query import Query
 from surebound.exchange.text import read_query
 from surebound.exchange.witness import Assignment, Judge
+from surebound.formulas.search import STAGES, Search
 from surebound.graph.onnx_file import Model, read_model
 from surebound.numerics import Soundness
-from surebound.verify.formulas.search import STAGES, Search
 
 #: Without the one whose proofs rest on a tolerance: those are about reals, and only for who asks about reals.
 FLOAT_SOUND = STAGES[:-1]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from surebound.errors import InputError, SpecError
 from surebound.estimate import Estimate, Projections
 from surebound.graph import Program, program_of
+from surebound.graph.runs import assemble
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.propagate.alpha import Adam
@@ -19,7 +20,7 @@ from surebound.propagate.linear import Crown
 from surebound.propagate.symbolic import Symbolic
 from surebound.propagate.zonotope import Zonotope
 from surebound.region import Region
-from surebound.spec import LinearSpec, check_labels, classification
+from surebound.spec import LinearSpec, Spec, check_labels, classification
 
 
 class Method(Protocol):
@@ -45,14 +46,14 @@ def worst_margins(
     region: Region,
     labels: Tensor | None = None,
     *,
-    spec: LinearSpec | None = None,
+    spec: LinearSpec | Spec | None = None,
     method: str | Method = "interval",
     soundness: Soundness | str = Soundness.DEPLOYED,
     elide: bool = True,
 ) -> Tensor:
     """Upper bounds of z_k - z_true (B, K), 0 in the true class's column, or of any c.z + d (B, S).
 
-    requirement: outputs of shape (B, K); give labels (B,) or a LinearSpec
+    requirement: outputs of shape (B, K); give labels (B,), a LinearSpec, or a Spec all of whose rows must hold
     method:      "interval", "zonotope", "symbolic", "crown-ibp", "crown", "wong", "alpha-crown" or a Crown(...); all
                  but the first are intersected with the interval bounds, so never looser, and carry no gradients
     return:      proved robust where every bound is <= 0 (``numerics.proved``)
@@ -67,6 +68,8 @@ def worst_margins(
     """
     mode = Soundness.of(soundness)
     program = program_of(model, region.reference)
+    if isinstance(spec, Spec):
+        program, spec = as_linear(model, region.reference, spec)
     start = region.interval(mode)
     tail = affine_tail(program) if elide else Tail(program.graph.output, ())
     inside = propagate(program, start, mode, stop=tail.start)
@@ -76,6 +79,16 @@ def worst_margins(
         return margins
     with torch.no_grad():
         return torch.fmin(margins, _rows(program, start, labels, spec, mode, other)).detach()
+
+
+def as_linear(model: nn.Module | Program, x: Tensor, spec: Spec) -> tuple[Program, LinearSpec]:
+    """A conjunction of rows as a network, of all its runs, and a LinearSpec of that network's outputs."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"the model is a {type(model).__name__}; a Spec needs a torch.nn.Module")
+    runs = assemble(model, x[:1], spec.formula, program_of)
+    if runs.free:
+        raise SpecError(f"{spec!r} relates two points; worst_margins bounds one region: use surebound.decide")
+    return runs.network.program, runs.linear(repr(spec))
 
 
 def method_of(method: str | Method) -> Method | None:

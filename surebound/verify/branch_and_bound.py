@@ -140,10 +140,11 @@ class _Search:
             batch, pool = pool[order[: self.options.batch]], pool[order[self.options.batch :]]
             pool = Domains.cat([pool, *self._round(batch)])
         late = len(pool) > 0 and self.left <= 0
+        crowded = len(pool) > self.options.domains
         self._settle(pool)
         margins = torch.full((self.query.margins.shape[1],), math.inf, dtype=torch.float64)
         margins[self.classes] = self.settled
-        return Finding(margins, True, self.witness, timed_out=late, detail=self.undecided)
+        return Finding(margins, True, self.witness, timed_out=late, given_up=crowded, detail=self.undecided)
 
     def _hopeless(self, pool: Domains) -> bool:
         """Too many sub-problems, or only rounding keeps them open and as many again have not helped."""

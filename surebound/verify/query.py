@@ -65,6 +65,7 @@ class Finding:
     float_sound: bool = False
     witness: Tensor | None = None
     timed_out: bool = False
+    given_up: bool = False  # more sub-problems than allowed: with more room it might be decided
     detail: str = ""
 
 

@@ -15,9 +15,9 @@ from surebound.exchange.runtime import Session
 from surebound.exchange.solve import Answer, Verdict, decide
 from surebound.exchange.text import parse_query
 from surebound.exchange.witness import holds
+from surebound.formulas import rows
+from surebound.formulas import search as module
 from surebound.graph.onnx_file import Model
-from surebound.verify.formulas import rows
-from surebound.verify.formulas import search as module
 from surebound.verify.query import Finding
 from tests.exchange.nets import CANCEL, IDENTITY, SUM, VERSION, between, declare, dense, model, random_dense
 from tests.exchange.onnx_cases import make_model, weight
@@ -25,7 +25,7 @@ from tests.exchange.onnx_cases import make_model, weight
 SAT, UNSAT = Verdict.SAT, Verdict.UNSAT
 
 
-def ask(text: str, seconds: float = 20, **networks: bytes) -> Answer:
+def ask(text: str, seconds: float = 200, **networks: bytes) -> Answer:
     return decide(parse_query(text), {name: model(each) for name, each in networks.items()}, seconds)
 
 

@@ -43,7 +43,7 @@ def _climb(
             point = x.detach().requires_grad_(True)
             value = smallest_row(network(point), c, d)
             (gradient,) = torch.autograd.grad(value.sum(), point, materialize_grads=True)
-        for i in (value >= 0).nonzero()[:, 0].tolist():
+        for i in (~(value < 0)).nonzero()[:, 0].tolist():  # NaN too: the caller knows what that means
             yield point[i : i + 1].detach()
         if rate == 0.0 or time.monotonic() > deadline:
             return

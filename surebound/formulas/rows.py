@@ -14,22 +14,48 @@ import torch
 from torch import Tensor
 
 from surebound.errors import BoundError, UnsupportedOperatorError
+from surebound.formulas.boxes import Rows
+from surebound.formulas.problem import Problem
+from surebound.formulas.signs import MOST_OPEN, SignSearch
 from surebound.graph.onnx_build import ImportedNetwork, with_rows
 from surebound.interval import Interval
 from surebound.numerics import Soundness, round_up
 from surebound.region import Box
+from surebound.rules.registry import find
 from surebound.verify.branch_and_bound import Options, search
-from surebound.verify.formulas.boxes import Rows
-from surebound.verify.formulas.problem import Problem
-from surebound.verify.formulas.signs import SignSearch
+from surebound.verify.mip import NetworkEncoder
 from surebound.verify.query import Query
 from surebound.verify.workspace import Workspace
 
+_RELUS = ("aten.relu.default", "aten.relu_.default")
+
+
+def complete(network: ImportedNetwork) -> bool:
+    """Do signs of ReLUs decide everything? So for a network of affine operators and ReLUs alone."""
+    try:
+        NetworkEncoder(network.program)  # raises unless it is piecewise linear
+    except UnsupportedOperatorError:
+        return False
+    rules = [find(node.op) for node in network.graph.nodes if node.varies and node.op not in _RELUS]
+    # What is piecewise linear and no activation is affine, moves entries, or chooses the largest or smallest of some.
+    return all(
+        rule is not None and rule.activation is None and "max" not in rule.op and "min" not in rule.op
+        for rule in rules
+    )
+
 
 def decide_rows(
-    problem: Problem, box: Interval, rows: Rows, deadline: float, candidate: Callable[[Tensor], bool]
+    problem: Problem,
+    box: Interval,
+    rows: Rows,
+    deadline: float,
+    candidate: Callable[[Tensor], bool],
+    most: int = MOST_OPEN,
 ) -> tuple[str, str]:
-    """ "unsat" if no case (N of them, one box) can hold; "sat", "timeout" or "unknown", with the reason."""
+    """ "unsat" if no case (N of them, one box) can hold; "sat", "timeout" or "unknown", with the reason.
+
+    "given up": more than ``most`` sub-problems were open.
+    """
     single = rows.valid.sum(1) == 1
     worst, reason = "unsat", ""
     for part, several in ((single, False), (~single, True)):
@@ -38,10 +64,10 @@ def decide_rows(
             continue
         some = rows[index]
         if several:
-            found, why = _several(problem, box, some, deadline, candidate)
+            found, why = _several(problem, box, some, deadline, candidate, most)
         else:  # a case's rows come first
             found, why = _decide(
-                problem, box, some.c[:, 0], some.d[:, 0], some.strict[:, 0], deadline, candidate
+                problem, box, some.c[:, 0], some.d[:, 0], some.strict[:, 0], deadline, candidate, most
             )
         if found == "sat":
             return found, ""
@@ -58,6 +84,7 @@ def _decide(
     strict: Tensor,
     deadline: float,
     candidate: Callable[[Tensor], bool],
+    most: int,
 ) -> tuple[str, str]:
     if not torch.equal(c.float().double(), c):
         return "unknown", "coefficients that float32 cannot hold"
@@ -72,7 +99,9 @@ def _decide(
         )
         try:
             about_reals = problem.soundness is Soundness.REAL
-            finding = search(query, workspace, Options(seconds=query.seconds, reals=about_reals))[0]
+            finding = search(
+                query, workspace, Options(seconds=query.seconds, reals=about_reals, domains=most)
+            )[0]
         except (BoundError, UnsupportedOperatorError) as error:
             return "unknown", str(error).splitlines()[0]
         if finding.witness is not None and candidate(finding.witness.unsqueeze(0)):
@@ -85,7 +114,7 @@ def _decide(
             return "unsat", ""
         if finding.timed_out or time.monotonic() > deadline:
             return "timeout", finding.detail
-        return "unknown", finding.detail
+        return ("given up" if finding.given_up else "unknown"), finding.detail
 
 
 def question(network: ImportedNetwork, c: Tensor, d: Tensor, strict: Tensor) -> ImportedNetwork:
@@ -100,12 +129,17 @@ def question(network: ImportedNetwork, c: Tensor, d: Tensor, strict: Tensor) -> 
 
 
 def _several(
-    problem: Problem, box: Interval, rows: Rows, deadline: float, candidate: Callable[[Tensor], bool]
+    problem: Problem,
+    box: Interval,
+    rows: Rows,
+    deadline: float,
+    candidate: Callable[[Tensor], bool],
+    most: int,
 ) -> tuple[str, str]:
     """Cases of several rows each, which are refuted together or not at all."""
     with Workspace(problem.network) as workspace:
         try:
             search_ = SignSearch(workspace, problem.network, box, rows, problem.soundness)
-            return search_.run(deadline, candidate), ""
+            return search_.run(deadline, candidate, most), ""
         except (BoundError, UnsupportedOperatorError) as error:
             return "unknown", str(error).splitlines()[0]

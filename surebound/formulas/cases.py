@@ -17,8 +17,8 @@ from torch import Tensor
 
 from surebound.errors import QueryError
 from surebound.formula import All, Any, AtLeast, Atom, Formula, as_bound
+from surebound.formulas.problem import Problem
 from surebound.numerics import float_up
-from surebound.verify.formulas.problem import Problem
 
 #: Most cases that a formula may come to after cutting.
 MOST_CASES = 100_000
@@ -123,6 +123,8 @@ def _case(chosen: Sequence[Atom], problem: Problem) -> Case | None:
     for place in set(low) | set(high):
         if low.get(place, problem.lower[place]) > high.get(place, problem.upper[place]):
             return None
+    if any(row.opposite in rows for row in rows):
+        return None
     return Case(tuple(sorted(low.items())), tuple(sorted(high.items())), tuple(rows))
 
 

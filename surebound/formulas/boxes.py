@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from surebound.errors import BoundError, UnsupportedOperatorError
+from surebound.formulas.ascent import climb, project, smallest_row
+from surebound.formulas.mixing import mixed_upper
 from surebound.graph import ImportedNetwork
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.propagate.intermediate import relax
-from surebound.verify.formulas.ascent import climb, project, smallest_row
-from surebound.verify.formulas.mixing import mixed_upper
 
 #: Activations of a batch of boxes, which bound memory and the time of a round; open boxes that memory allows.
 ENTRIES = 400_000
@@ -31,6 +31,9 @@ MOST_OPEN = 2_000_000
 #: A box whose sides are all this much of its case's is not cut further: what it lacks is precision.
 SMALLEST_SHARE = 2.0**-20
 
+
+#: A round of few boxes takes as long as one of this many.
+SMALLEST_ROUND = 128
 
 #: Points of a round that are checked.
 _TRIES = 8
@@ -80,25 +83,27 @@ def split_boxes(
     mode: Soundness,
     deadline: float,
     candidate: Callable[[Tensor], bool],
+    most: float = math.inf,
 ) -> str:
     """Decide cases over boxes lower, upper (N, *input). ``candidate`` is told points and says whether to stop.
 
-    Returns "unsat", "sat" (the caller has the point), "timeout", or "unknown".
+    Returns "unsat", "sat" (the caller has the point), "timeout", "unknown", or "given up" after ``most`` boxes.
     """
     pool = _Pool(lower, upper, torch.arange(len(lower)), torch.full((len(lower),), torch.inf))
     sizes = [node.shape for node in network.graph.nodes if node.shape is not None]
     entries = sum(math.prod(n or 1 for n in shape) for shape in sizes)
     at_a_time = max(1, min(4096, ENTRIES // max(1, entries)))
-    stuck = False
+    stuck, seen = False, 0
     least = (upper - lower).flatten(1) * SMALLEST_SHARE
     with torch.no_grad():
         while len(pool):
             if time.monotonic() > deadline:
                 return "timeout"
-            if len(pool) > MOST_OPEN:
-                return "unknown"
+            if len(pool) > MOST_OPEN or seen > most:
+                return "given up"
             order = pool.score.argsort(descending=True, stable=True)
             batch, pool = pool[order[:at_a_time]], pool[order[at_a_time:]]
+            seen += max(len(batch), SMALLEST_ROUND)
             try:
                 found = _round(network, batch, rows[batch.case], mode, deadline, candidate, least[batch.case])
             except (BoundError, UnsupportedOperatorError):

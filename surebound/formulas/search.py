@@ -19,21 +19,32 @@ from torch import Tensor
 
 from surebound.errors import BoundError, UnsupportedOperatorError
 from surebound.formula import Atom, Formula, as_bound, atoms
+from surebound.formulas.ascent import climb, starts
+from surebound.formulas.boxes import Rows, split_boxes
+from surebound.formulas.cases import Case, cases, coefficients, ends, without
+from surebound.formulas.problem import Problem, inner_box
 from surebound.interval import Interval
+from surebound.propagate.intermediate import relax
 from surebound.propagate.interval import propagate
 from surebound.propagate.margins import worst_margins
 from surebound.region import Box
+from surebound.rules.relax_lines import Lines
 from surebound.spec import LinearSpec
-from surebound.verify.formulas.ascent import climb, starts
-from surebound.verify.formulas.boxes import Rows, split_boxes
-from surebound.verify.formulas.cases import Case, cases, coefficients, ends, without
-from surebound.verify.formulas.problem import Problem, inner_box
 
-#: Networks of at most this many inputs are decided by splitting the input box, others by splitting on ReLUs.
-FEW_INPUTS = 16
+#: Networks of at most this many inputs are searched by splitting the input box first, others by splitting on ReLUs.
+FEW_INPUTS = 8
+
+#: Unless hardly any ReLU can change its sign: then there are few combinations of signs, and each is exact.
+FEW_RELUS = 32
+
+#: Boxes that are bounded, and sub-problems that are open, before the other way of splitting is tried; then without end.
+PATIENCE = ((8_000, 200), (math.inf, 50_000))
 
 #: The stages of a search, in their order.
 STAGES = ("bounds", "attack", "branch-and-bound", "mip")
+
+#: What may stand for "branch-and-bound", which chooses between them.
+SPLITS = ("input-splitting", "relu-splitting")
 
 #: A point (1, *input) of float32 numbers: does the formula hold there, by whatever the caller trusts?
 Judge = Callable[[Tensor], bool]
@@ -103,6 +114,8 @@ class Search:
         grouped: dict[object, list[Case]] = {}
         for case in cases(left, problem):
             grouped.setdefault(case.box, []).append(case)
+        if not grouped:
+            return Decision("unsat", "bounds")
         groups = [_Group(problem, members) for members in grouped.values()]
         if "attack" in self.stages and self._attack(groups):
             return Decision("sat", "attack")
@@ -111,11 +124,16 @@ class Search:
     def _searched(self, groups: Sequence[_Group]) -> Decision:
         """Complete searches; what the first leaves open goes to the second."""
         found, stage = "unknown", self.stages[-1]
-        if "branch-and-bound" in self.stages:
-            few = len(self.problem.lower) <= FEW_INPUTS
-            stage = "input splitting" if few else "branch and bound"
-            found = self._split_boxes(groups) if few else self._split_signs(groups)
-        if found == "unknown" and "mip" in self.stages:
+        for stage, most in self._splits():
+            found = (
+                self._split_boxes(groups, most)
+                if stage == SPLITS[0]
+                else self._split_signs(groups, int(most))
+            )
+            # Where ReLU splitting is complete, what it leaves open is within rounding: no boxes settle that.
+            if found not in ("given up", "unknown") or (found == "unknown" and self._complete(stage)):
+                break
+        if found in ("unknown", "given up") and "mip" in self.stages:
             return self._by_mip(groups)
         return Decision(found, stage, "" if found in ("sat", "unsat") else self.detail)
 
@@ -207,7 +225,36 @@ class Search:
                 strict[i, :n], valid[i, :n] = torch.tensor([row.strict for row in case.rows]), True
         return Rows(c, d, strict, valid)
 
-    def _split_boxes(self, groups: Sequence[_Group]) -> str:
+    def _complete(self, stage: str) -> bool:
+        if stage == SPLITS[0]:
+            return False
+        from surebound.formulas.rows import complete
+
+        return complete(self.problem.network)
+
+    def _boxes_first(self) -> bool:
+        if len(self.problem.lower) > FEW_INPUTS:
+            return False
+        program = self.problem.network.program
+        box = self.problem.box(self.problem.lower, self.problem.upper)
+        try:
+            with torch.no_grad():
+                root = relax(program, box, self.problem.soundness, own=True)
+        except (BoundError, UnsupportedOperatorError):
+            return True
+        steps = [root.steps[name] for name in root.activations]
+        free = [step.free for step in steps if isinstance(step, Lines) and step.free is not None]
+        return sum(int(each.sum()) for each in free) > FEW_RELUS or not self._complete(SPLITS[1])
+
+    def _splits(self) -> list[tuple[str, float]]:
+        """Ways to split and how far to go: what suits the number of inputs first, the other one if that takes long."""
+        chosen = [stage for stage in SPLITS if stage in self.stages]
+        if "branch-and-bound" in self.stages:
+            chosen = list(SPLITS if self._boxes_first() else reversed(SPLITS))
+        rounds = PATIENCE if len(chosen) > 1 else PATIENCE[-1:]
+        return [(stage, most[SPLITS.index(stage)]) for most in rounds for stage in chosen]
+
+    def _split_boxes(self, groups: Sequence[_Group], most: float) -> str:
         pairs = [(group, case) for group in groups for case in group.cases]
         inner = (
             torch.cat([g.inner[0] for g, _ in pairs]).amin(0, keepdim=True),
@@ -221,11 +268,12 @@ class Search:
             self.problem.soundness,
             self.deadline,
             self.candidate(inner),
+            most,
         )
 
-    def _split_signs(self, groups: Sequence[_Group]) -> str:
+    def _split_signs(self, groups: Sequence[_Group], most: int) -> str:
         """Group by group; a group that stays open leaves the query open, unless a later one is sat."""
-        from surebound.verify.formulas.rows import (
+        from surebound.formulas.rows import (
             decide_rows,  # brings solvers, which most queries do not need
         )
 
@@ -240,16 +288,18 @@ class Search:
                 self.rows(group.cases),
                 self.deadline,
                 self.candidate(group.inner),
+                most,
             )
             if found == "sat":
                 return found
-            if found != "unsat":
-                worst, self.detail = found, detail or self.detail
+            if found != "unsat":  # what rounding keeps open stays open, however long one searches
+                worst = found if worst != "unknown" else worst
+                self.detail = detail or self.detail
         return worst
 
     def _by_mip(self, groups: Sequence[_Group]) -> Decision:
         """A solver's answer: a point is judged like any other, a proof is one over the reals within its tolerance."""
-        from surebound.verify.formulas.integer import decide_by_mip
+        from surebound.formulas.integer import decide_by_mip
 
         worst = Decision("unsat", "mip", "within the solver's tolerance", within_tolerance=True)
         for group in groups:

@@ -1,7 +1,7 @@
 """Branch and bound on the signs of ReLU inputs for cases of several constraints, over one box of many inputs.
 
 requirement: a network whose only loose operators are ReLUs; with others it stays sound and may end undecided
-return:      "unsat", "sat" (the caller has the point), "timeout" or "unknown"
+return:      "unsat", "sat" (the caller has the point), "timeout", "given up" or "unknown"
 property:    sound for the executions that the mode names; complete for ReLU networks but for constraints within
              rounding of 0
 reference:   Wang et al. 2021 (beta-CROWN) for one row; mixtures of rows as in mixing.py
@@ -22,15 +22,15 @@ import scipy  # its parts are loaded when they are used: `sparse` takes as long 
 import torch
 from torch import Tensor
 
+from surebound.formulas.ascent import climb
+from surebound.formulas.boxes import Rows
+from surebound.formulas.mixing import mixed_upper
 from surebound.graph import ImportedNetwork
 from surebound.interval import Interval
 from surebound.numerics import SOLVER_FEASIBILITY, Soundness
 from surebound.propagate.alpha import Adam, Multipliers, optimise
 from surebound.propagate.backward import Evaluation, Relaxed
 from surebound.propagate.intermediate import relax
-from surebound.verify.formulas.ascent import climb
-from surebound.verify.formulas.boxes import Rows
-from surebound.verify.formulas.mixing import mixed_upper
 from surebound.verify.layered.branching import choose, inspect
 from surebound.verify.layered.domains import Domains, Layout
 from surebound.verify.layered.leaves import SplitRows, Vector, as_multipliers, split_rows
@@ -72,16 +72,16 @@ class SignSearch:
         self._layout = Layout.of(self._root)
         self._at_a_time = max(2, ENTRIES // max(1, self._layout.entries))
 
-    def run(self, deadline: float, candidate: Candidate) -> str:
-        """Search to the end, or until time ends it."""
+    def run(self, deadline: float, candidate: Candidate, most: int = MOST_OPEN) -> str:
+        """Search to the end, until time ends it, or until more than ``most`` sub-problems are open: "given up"."""
         pool, open_leaf = self._roots(), False
         first = True
         with torch.no_grad():
             while len(pool):
                 if time.monotonic() > deadline:
                     return "timeout"
-                if len(pool) > MOST_OPEN:
-                    return "unknown"
+                if len(pool) > most:
+                    return "given up"
                 order = pool.domains.upper.argsort(descending=True, stable=True)
                 batch, rest = pool[order[: self._at_a_time]], pool[order[self._at_a_time :]]
                 found = self._round(batch, _ROOT if first else _NODE, deadline, candidate)
