@@ -128,6 +128,8 @@ class _Reader:
                     if simple is not None:
                         return simple
                 return comparison(str(head), self._sum(left), self._sum(right))
+            if head in ("and", "or") and len(rest) == 1:  # competitions write disjuncts so
+                return self._formula(rest[0])
             if head == "and" and rest:
                 return All(tuple(self._formula(each) for each in rest))
             if head == "or" and rest:
