@@ -11,12 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-#: Numbers in a window up to which the product is quicker.
-WINDOW = 64
+from surebound.rules.adjoint_gradient import convolution_adjoint, windowed
 
 Pair = tuple[int, int]
 
@@ -52,7 +50,7 @@ def _convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    small = groups == 1 and weight[0].numel() <= WINDOW and input.dim() == 4 and not isinstance(padding, str)
+    small = windowed(weight, groups) and input.dim() == 4 and not isinstance(padding, str)
     if not (small and input.requires_grad and input.device.type == "cpu"):
         return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
     fixed = None if bias is None else bias.detach()
@@ -67,14 +65,13 @@ class _Convolution(torch.autograd.Function):
         ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, stride: Pair, pad: Pair, dil: Pair
     ) -> Tensor:
         ctx.save_for_backward(w)
-        ctx.settings = (x.shape[2:], tuple(w.shape[2:]), dil, pad, stride)
+        ctx.settings = (tuple(x.shape[2:]), stride, pad, dil, 1)
         return torch.conv2d(x, w, b, stride, pad, dil)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         (w,) = ctx.saved_tensors
-        windows = torch.matmul(w.flatten(1).t(), g.flatten(2))  # (B, in * window, positions)
-        return F.fold(windows, *ctx.settings), None, None, None, None, None
+        return convolution_adjoint(g, w, *ctx.settings), None, None, None, None, None
 
 
 def _pair(value: Any) -> Pair:

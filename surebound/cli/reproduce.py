@@ -155,7 +155,9 @@ def _show(plans: list[Plan], bench: Bench, *, quick: bool) -> None:
     unknown = sum(s.seconds is None and not s.done for s in found.values())
     if not quick:
         rest = f"; {unknown} step(s) whose time is not known beforehand" if unknown else ""
-        typer.echo(f"about {duration(known)} in all{rest}")
+        typer.echo(
+            f"about {duration(known)} in all{rest}" if known or unknown else "nothing is left to be computed"
+        )
     for text in dict.fromkeys(text for plan in plans for text in plan.missing):
         typer.echo(f"left out: {text}")
 

@@ -9,6 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -52,6 +53,10 @@ class Runs:
         d = torch.zeros(len(rows), dtype=torch.float64)
         for i, row in enumerate(rows):
             for element, value in row.terms:
+                if Fraction(float(value)) != value:  # a rounded coefficient would be another property
+                    raise SpecError(
+                        f"{name} has the coefficient {value}, no float64 number; use surebound.decide"
+                    )
                 c[i, self.columns[element]] = -float(value)
             d[i] = float_up(-row.constant)
         return LinearSpec(c, d)

@@ -61,7 +61,7 @@ def library() -> ctypes.CDLL | None:
         return _declare(ctypes.CDLL(str(_built())))
     except (OSError, AttributeError, subprocess.SubprocessError, StopIteration) as reason:
         _log.warning(
-            "going on without compiled kernels, a little slower (same results): %s. "
+            "going on without compiled kernels, slower (same results, some up to rounding): %s. "
             "Install a C compiler (cc, gcc or clang), or set %s=0 to stop trying",
             reason or type(reason).__name__,
             SWITCH,

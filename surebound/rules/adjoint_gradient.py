@@ -31,11 +31,14 @@ class _Adjoint(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(a, w)
         ctx.settings = (in_size, stride, pad, dil, groups)
+        if windowed(w, groups) and a.is_contiguous():  # plane by plane: no copy, a small product per example
+            columns = torch.matmul(w.flatten(1).t(), a.flatten(2))  # (N, in * window, positions)
+            return F.fold(columns, in_size, tuple(w.shape[2:]), dil, pad, stride)
         if _plain(w, pad, dil, groups):
             windows = _rows(a) @ _matrix(w)  # (N * positions, window * in)
             cut = windows.view(a.shape[0], *a.shape[2:], *w.shape[2:], w.shape[1])
             return native.fold(cut, in_size, stride, (0, 0)).movedim(-1, 1)  # type: ignore[arg-type]
-        if _windowed(w, groups):
+        if windowed(w, groups):
             columns = _rows(a) @ w.flatten(1)  # (N * positions, in * window)
             columns = columns.reshape(a.shape[0], -1, columns.shape[1]).transpose(1, 2)
             return F.fold(columns, in_size, tuple(w.shape[2:]), dil, pad, stride)
@@ -54,7 +57,7 @@ class _Adjoint(torch.autograd.Function):
             below = (windows @ _matrix(w).t()).view(a.shape[0], *a.shape[2:], -1).movedim(-1, 1)
             of_w = (_rows(a).t() @ windows).view(w.shape[0], *w.shape[2:], w.shape[1]).movedim(-1, 1)
             return below, of_w, None, None, None, None, None
-        if _windowed(w, groups):
+        if windowed(w, groups):
             columns = F.unfold(g, tuple(w.shape[2:]), dil, pad, stride).transpose(1, 2)
             columns = columns.reshape(-1, columns.shape[2])  # (N * positions, in * window)
             g_a = (columns @ w.flatten(1).t()).reshape(a.shape[0], *a.shape[2:], -1).movedim(-1, 1)
@@ -66,13 +69,14 @@ class _Adjoint(torch.autograd.Function):
         return g_a if need_a else None, g_w, None, None, None, None, None
 
 
-def _windowed(w: Tensor, groups: int) -> bool:
+def windowed(w: Tensor, groups: int) -> bool:
+    """Is the adjoint a product with small windows, and a sum of them?"""
     return w.dim() == 4 and groups == 1 and w[0].numel() <= WINDOW
 
 
 def _plain(w: Tensor, pad: Sizes, dil: Sizes, groups: int) -> bool:
     """Windows side by side in memory, as the compiled sums of them want it."""
-    return _windowed(w, groups) and not any(pad) and all(d == 1 for d in dil)
+    return windowed(w, groups) and not any(pad) and all(d == 1 for d in dil)
 
 
 def _matrix(w: Tensor) -> Tensor:

@@ -56,11 +56,6 @@ class Scope:
             raise SpecError(f"input {place}: the network has {self.inputs} inputs, 0 to {self.inputs - 1}")
         return self._number(self.points, run if place in run.free else HERE, place)
 
-    @property
-    def runs(self) -> tuple[Run, ...]:
-        """All runs that were spoken of."""
-        return tuple(dict.fromkeys(run for run, _ in (*self.outputs, *self.points)))
-
     def _number(self, table: dict[tuple[Run, int], int], run: Run, place: int) -> Sum:
         if run.network is self._model:  # a network is a function: compared with itself it differs by 0
             run = dataclasses.replace(run, network=None)

@@ -43,27 +43,25 @@ def settle(passes: Passes, leaf: Domains, solve: Solve) -> Leaf:
     """Bound the target over one leaf; float64 passes."""
     plain = _bound(passes, leaf, torch.zeros_like(leaf.m.betas))
     upper = float(passes.upper(plain))
-    rows = _rows(passes, leaf.m)
-    objective, offset = plain.a[0].numpy(), float(plain.offset)
-    finite = all(bool(np.isfinite(v).all()) for v in (rows.matrix, rows.constant, objective, offset))
-    if upper <= 0 or not finite:
+    problem = None if upper <= 0 else _problem(passes, leaf, plain)
+    if problem is None:
         return Leaf(upper)
-    problem = _problem(passes, rows, objective, offset)
     outcome = solve(problem)
     if outcome.status is SolverStatus.INFEASIBLE:
         duals = _infeasible(problem, upper, solve)
         return Leaf(upper if duals is None else min(upper, _sound(passes, leaf, duals)))
     if outcome.row_duals is not None:
         upper = min(upper, _sound(passes, leaf, outcome.row_duals))
-    point = None if outcome.point is None else torch.from_numpy(outcome.point.copy())
-    return Leaf(upper, point)
+    return Leaf(upper, _point(outcome))
 
 
 def best_point(passes: Passes, leaf: Domains, solve: Solve) -> Tensor | None:
     """The point (n,) of a leaf where the margin is largest, by the solver's word alone; None if it knows none."""
-    plain = _bound(passes, leaf, torch.zeros_like(leaf.m.betas))
-    problem = _problem(passes, _rows(passes, leaf.m), plain.a[0].numpy(), float(plain.offset))
-    outcome = solve(problem)
+    problem = _problem(passes, leaf, _bound(passes, leaf, torch.zeros_like(leaf.m.betas)))
+    return None if problem is None else _point(solve(problem))
+
+
+def _point(outcome: Outcome) -> Tensor | None:
     return None if outcome.point is None else torch.from_numpy(outcome.point.copy())
 
 
@@ -94,7 +92,12 @@ def _rows(passes: Passes, m: Multipliers) -> _Rows:
     return _Rows(np.concatenate(matrix), np.concatenate(constant))
 
 
-def _problem(passes: Passes, rows: _Rows, objective: Vector, offset: float) -> Problem:
+def _problem(passes: Passes, leaf: Domains, plain: Pass) -> Problem | None:
+    """Maximise the target over a leaf; None where a number is not finite, which no solver takes."""
+    rows = _rows(passes, leaf.m)
+    objective, offset = plain.a[0].numpy(), float(plain.offset)
+    if not all(bool(np.isfinite(v).all()) for v in (rows.matrix, rows.constant, objective, offset)):
+        return None
     return Problem(
         objective=objective,
         offset=offset,

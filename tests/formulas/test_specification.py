@@ -7,6 +7,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ import surebound as sb
 from surebound.attack import attack_region
 from surebound.attack.methods import PGD
 from surebound.errors import InputError, RegionError, SpecError
+from surebound.formula import Sum
 from surebound.verdict import Status
 
 Spec = sb.Spec
@@ -334,3 +336,9 @@ def test_other_wrong_input_is_refused() -> None:
     for related in (Spec.monotone(0), Spec.same_class(dense(2, 3))):
         with pytest.raises(SpecError, match=r"relates two runs.*stages=\['attack'\]"):
             sb.attack(net, torch.zeros(1, 2), None, 1, spec=related)
+
+
+def test_a_coefficient_that_would_be_rounded_is_refused_by_bounds() -> None:
+    third = Spec("a third", lambda scope: Sum(Fraction(-1)).plus(scope.output(0), Fraction(1, 3)).atom(False))
+    with pytest.raises(SpecError, match="has the coefficient 1/3, no float64 number; use surebound.decide"):
+        sb.worst_margins(nn.Linear(2, 3).eval(), BOX, spec=third)
