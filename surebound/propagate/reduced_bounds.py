@@ -30,6 +30,10 @@ class Multipliers:
     def __getitem__(self, index: Tensor) -> Multipliers:
         return Multipliers(*(getattr(self, part.name)[index] for part in fields(self)))
 
+    def unsplit(self) -> Multipliers:
+        """Without signs."""
+        return Multipliers(torch.zeros_like(self.signs), self.alphas, torch.zeros_like(self.betas))
+
     def to(self, dtype: torch.dtype) -> Multipliers:
         """In another dtype."""
         return Multipliers(self.signs, self.alphas.to(dtype), self.betas.to(dtype))
@@ -65,6 +69,8 @@ class _Layer:
     chord: Tensor
     top: Tensor
     bottom: Tensor
+    lower: Tensor
+    upper: Tensor
     left: float
     right: float
     rounds: bool  # is the activation itself rounded?
@@ -131,6 +137,33 @@ class Passes:
             else:
                 work[:, :width].addmm_(up, layer.up).addmm_(down, layer.low)
         return Pass(work[:, : self.inputs], work[:, self.inputs :], through, offset, size, known)
+
+    def pull_through(self, a: Tensor, offset: Tensor, signs: Tensor, through: Tensor) -> Pass:
+        """As ``pull``, with the coefficients ``through`` (N, U) of the ReLUs' inputs given instead of lines.
+
+        A ReLU with coefficient o that gets m for its input costs the largest value of o y - m x that it can have: at
+        an end of its input's bounds or at the kink, where signs leave it. Every m gives a valid bound; the best is
+        that of the linear relaxation, which lines alone need not reach. Float64 passes only.
+        """
+        count, given = a.shape
+        work = a.new_zeros(count, self.columns)
+        work[:, :given] = a
+        size = work.abs() @ self.largest + offset.abs()
+        for layer in reversed(self.layers):
+            if layer.at.start >= given:
+                continue
+            own, p, sign = work[:, layer.at], through[:, layer.own], signs[:, layer.own]
+            ends = torch.where(sign > 0, 0.0, layer.lower), torch.where(sign < 0, 0.0, layer.upper)
+            cost = torch.maximum(
+                *(own * torch.maximum(layer.left * x, layer.right * x) - p * x for x in ends)
+            )
+            offset = offset + (cost.clamp(min=0) - own.abs() * layer.bottom).sum(1)
+            up = p.clamp(min=0)
+            offset = offset + up @ layer.up_offset + (p - up) @ layer.low_offset
+            size = size + (own.abs() + p.abs()) @ (2 * layer.largest) + p.abs() @ layer.size
+            width = layer.up.shape[1]
+            work[:, :width].addmm_(up, layer.up).addmm_(p - up, layer.low)
+        return Pass(work[:, : self.inputs], work[:, self.inputs :], through, offset, size, {})
 
     def corner(self, found: Pass) -> Tensor:
         """The input (N, n) where the bound is attained."""
@@ -226,6 +259,8 @@ def _prepared(layer: Layer, first: int, inputs: int, largest: Tensor, dtype: tor
         chord=layer.chord.to(dtype),
         top=layer.top.to(dtype),
         bottom=layer.bottom.to(dtype),
+        lower=layer.lower.to(dtype),
+        upper=layer.upper.to(dtype),
         left=layer.sides[0],
         right=layer.sides[1],
         rounds=bool((layer.bottom != 0).any()),

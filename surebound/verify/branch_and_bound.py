@@ -27,21 +27,22 @@ from surebound.interval import Interval
 from surebound.numerics import SOLVER_FEASIBILITY, Soundness, proved
 from surebound.propagate.alpha import Adam
 from surebound.propagate.reduced import Reduced
-from surebound.propagate.reduced_bounds import Multipliers, Passes
+from surebound.propagate.reduced_bounds import Multipliers, Pass, Passes
 from surebound.propagate.reduced_descent import descend
 from surebound.propagate.reduction import reduce_network
 from surebound.verify.branching import candidates, choose
 from surebound.verify.domains import Domains
 from surebound.verify.leaf_attack import LeafAttack
 from surebound.verify.leaves import settle
+from surebound.verify.programs import Programs
 from surebound.verify.query import Finding, Query
-from surebound.verify.region_walk import walk
 from surebound.verify.solvers import Limits, Outcome, Problem
 from surebound.verify.workspace import Workspace
 
-#: So many sub-problems are bounded before linear programs search for a counterexample, too.
-WALK_AFTER = 64
-WALK_SHARE = 0.25  # of the time
+#: So many sub-problems are bounded before linear programs help, and so many at once where they bound all of them.
+PROGRAMS_AFTER = 64
+PROGRAMS_BATCH = 8
+PROGRAM_SECONDS = 10.0  # for one of them
 
 
 @dataclass(frozen=True)
@@ -118,13 +119,13 @@ class _Search:
         self.exact = Passes(reduced, torch.float64)
         self.rounding = 0.5 * (reduced.outputs.up_offset - reduced.outputs.low_offset)  # (T,)
         self.attack = LeafAttack(query, workspace, self.fast)
+        self.programs = Programs(self.exact, self.attack, self._solve, lambda: self.left)
         #: (T,) the largest bound of a target's settled sub-problems. Whatever leaves the pool is settled or cut in two.
         self.settled = torch.full((len(self.classes),), -math.inf, dtype=torch.float64)
         self.witness: Tensor | None = None
         self.undecided = ""  # why it cannot be proved any more
         self.within_rounding = False  # without rounding, it would be proved
         self.seen = 0  # sub-problems bounded so far
-        self.began, self.walking = time.monotonic(), 0.0  # seconds that linear programs searched
         self.patience = math.inf  # how many may be bounded before rounding is taken for an obstacle
 
     @property
@@ -137,7 +138,8 @@ class _Search:
         pool = self._roots()
         while len(pool) and self.witness is None and self.left > 0 and not self._hopeless(pool):
             order = (pool.upper - pool.rounding).argsort(descending=True, stable=True)
-            batch, pool = pool[order[: self.options.batch]], pool[order[self.options.batch :]]
+            count = min(self.options.batch, PROGRAMS_BATCH) if self.programs.first else self.options.batch
+            batch, pool = pool[order[:count]], pool[order[count:]]
             pool = Domains.cat([pool, *self._round(batch)])
         late = len(pool) > 0 and self.left <= 0
         crowded = len(pool) > self.options.domains
@@ -193,9 +195,9 @@ class _Search:
         index = (~done).nonzero()[:, 0]
         batch, found, gaps = batch[index], found.select(index), gaps[index]
         self.witness = self.attack(self.exact.corner(found), batch.target)
-        if self.witness is None and self.seen >= WALK_AFTER:
-            self._walk()
-        if self.witness is not None:
+        if self.witness is None and self.seen >= PROGRAMS_AFTER:
+            batch, found, gaps = self._by_programs(batch, found, gaps)
+        if self.witness is not None or not len(batch):
             return [batch]
         leaf = ~batch.free.any(1)
         for i in leaf.nonzero():  # (1,) each
@@ -209,20 +211,19 @@ class _Search:
         return [choose(self.fast, self._rows(self.fast, batch), own, entries, batch, self.options.probe)]
 
     def _solve(self, problem: Problem) -> Outcome:
-        limits = Limits(SOLVER_FEASIBILITY, max(0.0, self.left))
+        limits = Limits(SOLVER_FEASIBILITY, max(0.0, min(self.left, PROGRAM_SECONDS)))
         return self.workspace.solver(self.options.solver).solve(problem, limits)
 
-    def _walk(self) -> None:
-        """Search around the last attack's closest point by linear programs, for at most a share of the time."""
-        began = time.monotonic()
-        if self.attack.closest is None or self.walking > WALK_SHARE * (began - self.began):
-            return
-        x, target, _ = self.attack.closest
-        for point in walk(self.exact, x, target, self._solve, lambda: self.left > 0):
-            self.witness = self.attack(point.unsqueeze(0), target)
-            if self.witness is not None:
-                break
-        self.walking += time.monotonic() - began
+    def _by_programs(self, batch: Domains, found: Pass, gaps: Tensor) -> tuple[Domains, Pass, Tensor]:
+        """What linear programs leave open of a batch; or a witness."""
+        self.programs.walk()
+        if self.programs.witness is None:
+            batch, gaps = self.programs.bound(batch, found.own, gaps)
+        self.witness = self.programs.witness
+        done = proved(batch.upper)
+        self._settle(batch[done])
+        index = (~done).nonzero()[:, 0]
+        return batch[index], found.select(index), gaps[index]
 
     def _leaf(self, leaf: Domains) -> None:
         """Settle a sub-problem that has nothing left to split."""

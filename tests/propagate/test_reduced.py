@@ -128,6 +128,37 @@ def test_any_multipliers_bound_the_executions_with_these_signs(kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", MAKERS)
+def test_any_coefficients_of_relu_inputs_bound_the_executions_with_these_signs(kind: str) -> None:
+    net, x, reduced = case(kind)
+    _, inputs, outputs = executed(net, reduced, samples(x, 2000))
+    z = torch.cat(inputs, 1)
+    passes, m = Passes(reduced, torch.float64), multipliers(reduced, 40)
+    m.signs[:, 2:] = 0
+    rows = passes.outputs.up[:1].expand(40, -1), passes.outputs.up_offset[:1].expand(40)
+    through = passes.pull(*rows, m).through
+    torch.manual_seed(0)
+    through = through + torch.randn_like(through) * torch.linspace(0, 1, 40).unsqueeze(1)
+    upper = passes.upper(passes.pull_through(*rows, m.signs, through))
+    covered = 0
+    for signs, bound in zip(m.signs, upper, strict=True):
+        inside = ((signs == 0) | (signs * z.sign() >= 0)).all(1)
+        covered += int(inside.sum())
+        assert (outputs[inside, 0] <= bound).all()
+    assert covered > 2000
+    assert torch.isfinite(upper).all()
+
+
+def test_coefficients_that_lines_give_cost_what_the_lines_cost() -> None:
+    _, _, reduced = case("dense")
+    passes, m = Passes(reduced, torch.float64), multipliers(reduced, 40)
+    m.signs.zero_()
+    rows = passes.outputs.up[:1].expand(40, -1), passes.outputs.up_offset[:1].expand(40)
+    lines = passes.pull(*rows, m)
+    found = passes.pull_through(*rows, m.signs, lines.through)
+    assert torch.allclose(passes.upper(found), passes.upper(lines), atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
 def test_the_gradient_is_the_difference_quotient(kind: str) -> None:
     _, _, reduced = case(kind)
     passes, m = Passes(reduced, torch.float64), multipliers(reduced, 1)
