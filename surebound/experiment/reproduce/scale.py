@@ -98,6 +98,8 @@ def training(
         batch = laptop_batch or config.plan.batch_size
         steps = laptop_steps or config.plan.steps
         config = Overrides(steps=steps, batch_size=batch).apply(config)
+        if method == "adversarial":  # at the full radius a short run never leaves the constant prediction
+            config = config.with_plan(warmup=steps // 30, ramp=steps // 2)
     elif scale is Scale.LAPTOP:
         config = Overrides(kappa_final=BETTER_KAPPA.get((data, net, method, radius))).apply(config)
     every = max(1, config.plan.steps // evaluations)
