@@ -2,7 +2,8 @@
 
 A convolution of few channels has small windows: its gradient is one small product per example and a sum of windows, two
 to three times as fast as the library's kernel, which is made for many channels. A step of an attack on the paper's
-small network spends a quarter of its time there.
+small network spends a quarter of its time there. Where values need not be the same bits, convolutions are the compiled
+ones of training, with channels innermost.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from surebound.rules.adjoint_gradient import convolution_adjoint, windowed
+from surebound.rules.layouts import channels_last, conv_layer
 
 Pair = tuple[int, int]
 
 
 class InputGradients(TorchFunctionMode):
-    """Inside, convolutions with small windows are differentiable in their input only. Values are the same bits.
+    """Inside, convolutions are differentiable in their input only (with ``same_bits``: those with small windows).
+
+    same_bits: values are those of the network outside; without, up to rounding, and faster on some processors.
 
     >>> layer, x = torch.nn.Conv2d(1, 4, 3), torch.rand(2, 1, 5, 5).requires_grad_()
     >>> with InputGradients():
@@ -28,6 +32,10 @@ class InputGradients(TorchFunctionMode):
     >>> torch.autograd.grad(value, x)[0].shape
     torch.Size([2, 1, 5, 5])
     """
+
+    def __init__(self, same_bits: bool = True) -> None:
+        super().__init__()
+        self.same_bits = same_bits
 
     def __torch_function__(
         self,
@@ -37,7 +45,7 @@ class InputGradients(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if func is torch.conv2d and torch.is_grad_enabled():
-            return _convolution(*args, **(kwargs or {}))
+            return (_convolution if self.same_bits else _rounded)(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 
@@ -72,6 +80,40 @@ class _Convolution(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> Any:
         (w,) = ctx.saved_tensors
         return convolution_adjoint(g, w, *ctx.settings), None, None, None, None, None
+
+
+def _rounded(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    plain = groups == 1 and not isinstance(padding, str) and _pair(padding) == (0, 0)
+    if not (plain and _pair(dilation) == (1, 1) and input.dim() == 4 and input.requires_grad):
+        return _convolution(input, weight, bias, stride, padding, dilation, groups)
+    fixed = None if bias is None else bias.detach()
+    result: Tensor = _Rounded.apply(input, weight.detach(), fixed, _pair(stride))  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Rounded(torch.autograd.Function):
+    """A convolution without padding as training's fast column has it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, stride: Pair) -> Tensor:
+        x, w = channels_last(x), channels_last(w)
+        ctx.layer = conv_layer(2, stride)
+        ctx.save_for_backward(x, w)
+        value: Tensor = ctx.layer.product(x, w, b)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        x, w = ctx.saved_tensors
+        return ctx.layer.input_gradient(channels_last(g), x, w), None, None, None
 
 
 def _pair(value: Any) -> Pair:

@@ -10,6 +10,7 @@ from surebound.native.build import library
 from surebound.native.memory import keep_memory
 
 __all__ = [
+    "add_signed",
     "channels_outermost",
     "columns_on",
     "fold",
@@ -124,6 +125,16 @@ def channels_outermost(x: Tensor) -> Tensor:
         x.data_ptr(), images, height * width, channels, out.data_ptr(), _threads()
     )
     return out
+
+
+def add_signed(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
+    """See ``fallback.add_signed``; compiled where the three lie in memory without gaps and in the same order."""
+    alike = a.stride() == b.stride() == w.stride()
+    kernels = library() if alike and _dense(a, b, w) else None
+    if kernels is None:
+        return fallback.add_signed(a, b, w)
+    kernels.surebound_add_signed(a.data_ptr(), b.data_ptr(), w.data_ptr(), a.numel(), _threads())
+    return a
 
 
 def fold(windows: Tensor, size: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int]) -> Tensor:

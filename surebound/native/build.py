@@ -37,7 +37,7 @@ _log = logging.getLogger("surebound")
 
 
 #: In this order, as one text: kernels.c includes what all of them need.
-FILES = ("kernels.c", "rows.c", "columns.c")
+FILES = ("kernels.c", "rows.c", "columns.c", "products.c")
 
 
 def _source() -> str:
@@ -119,6 +119,8 @@ def _declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     kernels.surebound_relu_of_bounds.restype = None
     kernels.surebound_channels_outermost.argtypes = [p, n, n, n, p, n]
     kernels.surebound_channels_outermost.restype = None
+    kernels.surebound_add_signed.argtypes = [p, p, p, n, n]
+    kernels.surebound_add_signed.restype = None
     kernels.surebound_fold.argtypes = [p, *[n] * 12, p, n]
     kernels.surebound_fold.restype = None
     kernels.surebound_pull.argtypes = [p, p, p, p, n, n, n, n, p, p, n]
@@ -143,4 +145,10 @@ def _declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     kernels.surebound_convolve_backward.restype = n
     kernels.surebound_matrix_backward.argtypes = [p, p, n, *[p] * 6, n, n, n, n, p, p, p, p, n]
     kernels.surebound_matrix_backward.restype = n
+    kernels.surebound_products_pay.argtypes = []
+    kernels.surebound_products_pay.restype = n
+    kernels.surebound_product.argtypes = [p, p, p, *[n] * 13, p, n]
+    kernels.surebound_product.restype = n
+    for gradient in (kernels.surebound_product_input, kernels.surebound_product_weight):
+        gradient.argtypes, gradient.restype = [p, p, *[n] * 13, p, n], n
     return kernels

@@ -78,6 +78,11 @@ def _placed(value: Tensor, to: Tensor, columns: int) -> Tensor:
     return value.new_zeros(value.shape[0], columns).index_copy_(1, to, value)
 
 
+def add_signed(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
+    """a + b sign(w), in place of a, all of the same shape."""
+    return a.addcmul_(b, w.sign())
+
+
 def fold(windows: Tensor, size: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int]) -> Tensor:
     """Sums of windows (N, OH, OW, kh, kw, C) as images (N, H, W, C): the adjoint of cutting them out.
 

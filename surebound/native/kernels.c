@@ -216,6 +216,17 @@ void surebound_relu_backward(const float *g_clean, const float *g_mu, const floa
     }
 }
 
+/* a + b sign(w), in place of a. */
+void surebound_add_signed(float *a, const float *b, const float *w, int64_t total, int64_t threads) {
+    int64_t block = 4096, blocks = (total + block - 1) / block;
+#pragma omp parallel for num_threads(threads) if (total >= SMALL) schedule(static)
+    for (int64_t k = 0; k < blocks; k++) {
+        int64_t last = (k + 1) * block < total ? (k + 1) * block : total;
+#pragma omp simd
+        for (int64_t j = k * block; j < last; j++) a[j] += b[j] * (float)((w[j] > 0.0f) - (w[j] < 0.0f));
+    }
+}
+
 /* Sums of windows: windows (images, oh, ow, kh, kw, c) -> images (images, h, w, c), the adjoint of cutting windows out of
    an image padded by (top, left) zeros. Every pixel adds its windows in the order of their positions. */
 void surebound_fold(const float *windows, int64_t images, int64_t oh, int64_t ow, int64_t kh, int64_t kw, int64_t c, int64_t h,

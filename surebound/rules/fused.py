@@ -89,7 +89,7 @@ class _Run(torch.autograd.Function):
             if block.order_in is not None and not _moves_weight(weight, both):
                 both, radius = reorder(both, *block.order_in), reorder(radius, *block.order_in)
             used = _columns_of(weight, block, both)
-            absolute = used.abs()
+            absolute = channels_last(used.abs())
             z = block.layer.product(both, used, bias)
             z_radius = block.layer.product(radius, absolute, None)
         examples, channels, *_ = z_radius.shape
@@ -143,7 +143,7 @@ class _Run(torch.autograd.Function):
         below_radius, ga = block.layer.backward(
             from_rows(gr, examples, ctx.size), radius, absolute, need_radius
         )
-        gw = spread(gw.addcmul_(ga, used.sign()), 1, block.on_in, ctx.inputs)
+        gw = spread(native.add_signed(gw, ga, used), 1, block.on_in, ctx.inputs)
         if block.order_in is not None and ctx.moved_weight:
             gw = reorder(gw, *block.order_in)
         elif block.order_in is not None:

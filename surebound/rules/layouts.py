@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from surebound import native
+from surebound.native import products
 
 #: Up to so many input channels the usual kernels leave most of a vector empty when they compute their gradient.
 FEW_CHANNELS = 12
@@ -24,6 +25,7 @@ class Layer:
     backward: Callable[
         [Tensor, Tensor, Tensor, bool], tuple[Tensor | None, Tensor]
     ]  # (g, x, w, need x) -> gx, gw
+    input_gradient: Callable[[Tensor, Tensor, Tensor], Tensor]  # (g, x, w) -> gx
 
 
 def layer_of(op: str, rest: tuple[Any, ...]) -> Layer | None:
@@ -42,7 +44,7 @@ def linear_layer() -> Layer:
     def backward(g: Tensor, x: Tensor, w: Tensor, need_x: bool) -> tuple[Tensor | None, Tensor]:
         return (g @ w if need_x else None), g.t() @ x
 
-    return Layer(F.linear, backward)
+    return Layer(F.linear, backward, lambda g, x, w: g @ w)
 
 
 def conv_layer(
@@ -57,17 +59,29 @@ def conv_layer(
     )
     zero = [0] * rank
 
+    quick = rank == 2 and d == [1, 1]
+
     def product(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-        return torch.convolution(x, w, b, s, p, d, False, zero, 1)
+        done = products.product(x, w, b, s, p) if quick else None
+        return done if done is not None else torch.convolution(x, w, b, s, p, d, False, zero, 1)
+
+    def gradients(g: Tensor, x: Tensor, w: Tensor, mask: list[bool]) -> Any:
+        return torch.ops.aten.convolution_backward(g, x, w, None, s, p, d, False, zero, 1, mask)
+
+    def input_gradient(g: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        gx = products.input_gradient(g, x, w, s, p) if quick else None
+        if gx is None and quick and x.shape[1] <= FEW_CHANNELS and x.device.type == "cpu":
+            gx = _by_windows(g, x, w, s, p)
+        return gradients(g, x, w, [True, False, False])[0] if gx is None else gx  # type: ignore[no-any-return]
 
     def backward(g: Tensor, x: Tensor, w: Tensor, need_x: bool) -> tuple[Tensor | None, Tensor]:
-        if need_x and rank == 2 and x.shape[1] <= FEW_CHANNELS and d == [1, 1] and x.device.type == "cpu":
-            return _by_windows(g, x, w, s, p), backward(g, x, w, False)[1]
-        mask = [need_x, True, False]
-        gx, gw, _ = torch.ops.aten.convolution_backward(g, x, w, None, s, p, d, False, zero, 1, mask)
-        return gx, gw
+        w = channels_last(w)
+        gw = products.weight_gradient(g, x, w, s, p) if quick else None
+        if gw is None:
+            gw = gradients(g, x, w, [False, True, False])[1]
+        return (input_gradient(g, x, w) if need_x else None), gw
 
-    return Layer(product, backward)
+    return Layer(product, backward, input_gradient)
 
 
 def _by_windows(g: Tensor, x: Tensor, w: Tensor, stride: list[int], pad: list[int]) -> Tensor:
@@ -122,7 +136,8 @@ def flattened(on: Tensor, channels: int, positions: int) -> Tensor:
 
 def reorder(value: Tensor, outer: int, inner: int) -> Tensor:
     """Columns (N, outer * inner) counted with ``inner`` innermost -> with ``outer`` innermost."""
-    return value.reshape(-1, outer, inner).transpose(1, 2).reshape(value.shape[0], -1)
+    images = value.reshape(-1, outer, 1, inner).permute(0, 3, 1, 2)  # (N, inner, outer, 1)
+    return native.channels_outermost(images).reshape(value.shape[0], -1)
 
 
 def unflattened(on: Tensor, channels: int) -> tuple[Tensor, Tensor]:

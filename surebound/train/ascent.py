@@ -38,7 +38,7 @@ def ascend(
         for t in range(1, steps + 1):
             point = point.detach().requires_grad_()
             with torch.enable_grad():
-                with InputGradients():
+                with InputGradients(same_bits=False):
                     logits = model(point)
                 loss = F.cross_entropy(logits, labels, reduction="sum")
                 (gradient,) = torch.autograd.grad(loss, point)

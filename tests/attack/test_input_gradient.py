@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -33,6 +35,22 @@ def test_values_and_gradients_are_those_of_the_library(name: str) -> None:
     g = torch.randn_like(plain)
     (wanted,), (found,) = (torch.autograd.grad(y, x, g) for y in (plain, quick))
     torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64]
+)  # compiled, where that pays, and PyTorch's own
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_other_roundings_are_all_that_changes_without_the_same_bits(name: str, dtype: torch.dtype) -> None:
+    layer = copy.deepcopy(CONVOLUTIONS[name]).to(dtype)
+    x = torch.rand(3, layer.in_channels, 11, 12, dtype=dtype, requires_grad=True)
+    plain = layer(x)
+    with InputGradients(same_bits=False):
+        quick = layer(x)
+    torch.testing.assert_close(plain, quick, rtol=1e-5, atol=1e-5)
+    g = torch.randn_like(plain)
+    (wanted,), (found,) = (torch.autograd.grad(y, x, g) for y in (plain, quick))
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_attacks_take_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:

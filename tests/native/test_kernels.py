@@ -200,3 +200,17 @@ def test_built_once_and_found_in_the_cache(monkeypatch, tmp_path):
     monkeypatch.setattr(build.subprocess, "run", lambda *_a, **_k: pytest.fail("compiled again"))
     assert build.library() is not None
     assert list(Path(tmp_path).rglob("*.so")) == [made]
+
+
+def test_a_signed_sum_has_the_bits_of_the_fallback(monkeypatch):
+    compiled()
+    monkeypatch.setattr(native, "_threads", lambda: 2)
+    draws = torch.Generator().manual_seed(1)
+    a, b, w = (torch.randn(9, 16, 16, 16, generator=draws) for _ in range(3))
+    w[0] = 0.0
+    for layout in (torch.contiguous_format, torch.channels_last):
+        parts = [v.to(memory_format=layout) for v in (a, b, w)]
+        expected = fallback.add_signed(parts[0].clone(), *parts[1:])
+        assert torch.equal(native.add_signed(parts[0].clone(), *parts[1:]), expected)
+    mixed = native.add_signed(a.clone(), b.to(memory_format=torch.channels_last), w)
+    assert torch.equal(mixed, fallback.add_signed(a.clone(), b, w))

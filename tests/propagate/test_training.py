@@ -89,7 +89,7 @@ def test_channels_that_are_off_are_really_left_out(monkeypatch):
             backward.append(tuple(w.shape[:2]))
             return layer.backward(g, x, w, need)
 
-        return layouts.Layer(product, gradient)
+        return layouts.Layer(product, gradient, layer.input_gradient)
 
     monkeypatch.setattr(training, "layer_of", spying)
     run(net, torch.rand(4, 1, 12, 12), torch.zeros(4, dtype=torch.long))
