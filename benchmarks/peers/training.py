@@ -60,10 +60,11 @@ class Peer(Method):
         ball = self.lirpa.PerturbationLpNorm(norm=float("inf"), eps=batch.epsilon, x_L=lower, x_U=upper)
         x = self.lirpa.BoundedTensor(batch.images, ball)
         spec = _margins(batch.labels)
-        clean = batch.model(x)
-        bound, _ = batch.model.compute_bounds(x=(x,), IBP=True, C=spec, method=None, bound_upper=False)
+        model: Any = batch.model
+        clean = model(x)
+        bound, _ = model.compute_bounds(x=(x,), IBP=True, C=spec, method=None, bound_upper=False)
         if self.linear:
-            bound, _ = batch.model.compute_bounds(IBP=False, C=spec, method="backward", bound_upper=False)
+            bound, _ = model.compute_bounds(IBP=False, C=spec, method="backward", bound_upper=False)
         worst = torch.cat([bound.new_zeros(len(bound), 1), -bound], 1)  # (B, K), the true class first
         robust = F.cross_entropy(worst, torch.zeros_like(batch.labels))
         return Loss(batch.kappa * F.cross_entropy(clean, batch.labels) + (1 - batch.kappa) * robust)

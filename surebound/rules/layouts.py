@@ -72,7 +72,7 @@ def conv_layer(
         gx = products.input_gradient(g, x, w, s, p) if quick else None
         if gx is None and quick and x.shape[1] <= FEW_CHANNELS and x.device.type == "cpu":
             gx = _by_windows(g, x, w, s, p)
-        return gradients(g, x, w, [True, False, False])[0] if gx is None else gx  # type: ignore[no-any-return]
+        return gradients(g, x, w, [True, False, False])[0] if gx is None else gx
 
     def backward(g: Tensor, x: Tensor, w: Tensor, need_x: bool) -> tuple[Tensor | None, Tensor]:
         w = channels_last(w)
