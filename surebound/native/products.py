@@ -7,6 +7,7 @@ the caller has to use PyTorch's operator: no compiler, another processor, other 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
@@ -20,7 +21,9 @@ LARGEST = 2**31 - 1
 SHORTEST = 16
 
 
-def product(x: Tensor, w: Tensor, b: Tensor | None, stride: list[int], pad: list[int]) -> Tensor | None:
+def product(
+    x: Tensor, w: Tensor, b: Tensor | None, stride: Sequence[int], pad: Sequence[int]
+) -> Tensor | None:
     """The convolution of x (N, C, H, W) with w (O, C, kh, kw); None: not here."""
     kernels = None if _border(pad) else _kernels(x, w)
     if kernels is None or (b is not None and not b.is_contiguous()):
@@ -33,18 +36,24 @@ def product(x: Tensor, w: Tensor, b: Tensor | None, stride: list[int], pad: list
     return None if failed else out
 
 
-def input_gradient(g: Tensor, x: Tensor, w: Tensor, stride: list[int], pad: list[int]) -> Tensor | None:
-    """The gradient of x from that g (N, O, oh, ow) of the convolution; None: not here."""
-    kernels = None if _border(pad) else _kernels(g, x, w)
+def input_gradient(
+    g: Tensor, size: Sequence[int], w: Tensor, stride: Sequence[int], pad: Sequence[int]
+) -> Tensor | None:
+    """The gradient of images (N, C, *size) from that g (N, O, oh, ow) of the convolution; None: not here."""
+    kernels = None if _border(pad) else _kernels(g, w)
     if kernels is None:
         return None
-    out = _images(x, *x.shape)
-    shape = _shape(x, w, stride, pad)
+    out = _images(g, g.shape[0], w.shape[1], *size)
+    if out.numel() > LARGEST:
+        return None
+    shape = _shape(out, w, stride, pad)
     failed = kernels.surebound_product_input(g.data_ptr(), w.data_ptr(), *shape, out.data_ptr(), _threads())
     return None if failed else out
 
 
-def weight_gradient(g: Tensor, x: Tensor, w: Tensor, stride: list[int], pad: list[int]) -> Tensor | None:
+def weight_gradient(
+    g: Tensor, x: Tensor, w: Tensor, stride: Sequence[int], pad: Sequence[int]
+) -> Tensor | None:
     """The gradient of w; None: not here."""
     kernels = _kernels(g, x) if w.shape[1] * w.shape[3] >= SHORTEST else None
     if kernels is None:
@@ -55,12 +64,12 @@ def weight_gradient(g: Tensor, x: Tensor, w: Tensor, stride: list[int], pad: lis
     return None if failed else out
 
 
-def _border(pad: list[int]) -> bool:
+def _border(pad: Sequence[int]) -> bool:
     """Has the image a border of zeros? PyTorch is at least as fast then, but for the gradient of a weight."""
     return any(pad)
 
 
-def _shape(x: Tensor, w: Tensor, stride: list[int], pad: list[int]) -> tuple[int, ...]:
+def _shape(x: Tensor, w: Tensor, stride: Sequence[int], pad: Sequence[int]) -> tuple[int, ...]:
     n, c, h, width = x.shape
     o, _, kh, kw = w.shape
     (sy, sx), (py, px) = stride, pad

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from surebound.graph import Graph, Node
-from surebound.graph.program import Ref
+from surebound.graph.program import Ref, once_per_graph
 from surebound.rules import find
 from surebound.rules.layouts import RELU, RESHAPES, layer_of
 
@@ -26,11 +26,24 @@ class Chain:
         return self.nodes[-1]
 
 
+@once_per_graph
+def _known(graph: Graph) -> dict[tuple[frozenset[str], bool, bool], tuple[Chain, ...]]:
+    """What was found for a graph so far: every step of a training asks the same."""
+    return {}
+
+
 def chains(graph: Graph, wanted: Collection[str], *, split: bool, norms: bool) -> tuple[Chain, ...]:
     """The blocks of a graph; none goes across a value that is wanted.
 
     split: nor across the input of a ReLU. norms: may they hold a BatchNorm, so that its statistics are not seen?
     """
+    known, question = _known(graph), (frozenset(wanted), split, norms)
+    if question not in known:
+        known[question] = _find(graph, *question)
+    return known[question]
+
+
+def _find(graph: Graph, wanted: Collection[str], split: bool, norms: bool) -> tuple[Chain, ...]:
     readers = graph.consumers()
     kinds = {node.name: kind_of(node, graph) for node in graph.nodes}
     if not norms:

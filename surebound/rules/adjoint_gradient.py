@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from surebound import native
-from surebound.native import rows
+from surebound.native import products, rows
 from surebound.rules.layouts import channels_last
 
 #: A convolution whose window holds at most this many numbers is a product of matrices and a sum of windows.
@@ -42,6 +42,10 @@ class _Adjoint(torch.autograd.Function):
             columns = _rows(a) @ w.flatten(1)  # (N * positions, in * window)
             columns = columns.reshape(a.shape[0], -1, columns.shape[1]).transpose(1, 2)
             return F.fold(columns, in_size, tuple(w.shape[2:]), dil, pad, stride)
+        if _compiled(w, dil, groups):
+            done = products.input_gradient(channels_last(a), in_size, channels_last(w), stride, pad)
+            if done is not None:
+                return done
         like = channels_last(a.new_empty(()).expand(a.shape[0], w.shape[1] * groups, *in_size))
         mask = [True, False, False]
         return _backward(channels_last(a), like, w, ctx.settings, mask)[0]  # type: ignore[return-value]
@@ -64,14 +68,25 @@ class _Adjoint(torch.autograd.Function):
             return g_a, (_rows(a).t() @ columns).reshape(w.shape), None, None, None, None, None
         g = channels_last(g)
         weight = channels_last(w)
-        g_a = torch.convolution(g, weight, None, stride, pad, dil, False, [0] * len(stride), groups)
-        g_w = _backward(channels_last(a), g, w, ctx.settings, [False, True, False])[1] if need_w else None
-        return g_a if need_a else None, g_w, None, None, None, None, None
+        g_a = g_w = None
+        if _compiled(w, dil, groups):
+            g_a = products.product(g, weight, None, stride, pad) if need_a else None
+            g_w = products.weight_gradient(channels_last(a), g, weight, stride, pad) if need_w else None
+        if need_a and g_a is None:
+            g_a = torch.convolution(g, weight, None, stride, pad, dil, False, [0] * len(stride), groups)
+        if need_w and g_w is None:
+            g_w = _backward(channels_last(a), g, w, ctx.settings, [False, True, False])[1]
+        return g_a, g_w, None, None, None, None, None
 
 
 def windowed(w: Tensor, groups: int) -> bool:
     """Is the adjoint a product with small windows, and a sum of them?"""
     return w.dim() == 4 and groups == 1 and w[0].numel() <= WINDOW
+
+
+def _compiled(w: Tensor, dil: Sizes, groups: int) -> bool:
+    """A convolution of the kind that has compiled kernels."""
+    return w.dim() == 4 and groups == 1 and all(d == 1 for d in dil)
 
 
 def _plain(w: Tensor, pad: Sizes, dil: Sizes, groups: int) -> bool:

@@ -69,7 +69,7 @@ def conv_layer(
         return torch.ops.aten.convolution_backward(g, x, w, None, s, p, d, False, zero, 1, mask)
 
     def input_gradient(g: Tensor, x: Tensor, w: Tensor) -> Tensor:
-        gx = products.input_gradient(g, x, w, s, p) if quick else None
+        gx = products.input_gradient(g, x.shape[2:], w, s, p) if quick else None
         if gx is None and quick and x.shape[1] <= FEW_CHANNELS and x.device.type == "cpu":
             gx = _by_windows(g, x, w, s, p)
         return gradients(g, x, w, [True, False, False])[0] if gx is None else gx

@@ -66,7 +66,10 @@ def test_the_convolution_and_its_gradients_are_those_of_pytorch(monkeypatch, sha
             products.product(x, w, bias, stride, pad).double(), expected, atol=1e-4, rtol=1e-5
         )
     gx, gw = reference(g, x, w, stride, pad)
-    found = products.input_gradient(g, x, w, stride, pad), products.weight_gradient(g, x, w, stride, pad)
+    found = (
+        products.input_gradient(g, x.shape[2:], w, stride, pad),
+        products.weight_gradient(g, x, w, stride, pad),
+    )
     for mine, expected in zip(found, (gx, gw), strict=True):
         torch.testing.assert_close(mine.double(), expected, atol=2e-4, rtol=1e-5)
 
@@ -78,7 +81,7 @@ def test_threads_change_no_bit(monkeypatch):
     for threads in (1, 3):
         monkeypatch.setattr(products, "_threads", lambda count=threads: count)
         gradients = (
-            products.input_gradient(g, x, w, stride, pad),
+            products.input_gradient(g, x.shape[2:], w, stride, pad),
             products.weight_gradient(g, x, w, stride, pad),
         )
         results.append((products.product(x, w, b, stride, pad), *gradients))
@@ -91,7 +94,7 @@ def test_what_is_not_a_number_stays_so():
     x[1, 3, 5, 5], g[0, 2, 4, 4] = float("nan"), float("inf")
     assert products.product(x, w, b, [1, 1], [0, 0])[1].isnan().any()
     assert not products.product(x, w, b, [1, 1], [0, 0])[0].isnan().any()
-    assert not products.input_gradient(g, x, w, [1, 1], [0, 0])[0].isfinite().all()
+    assert not products.input_gradient(g, x.shape[2:], w, [1, 1], [0, 0])[0].isfinite().all()
     assert not products.weight_gradient(g, x, w, [1, 1], [0, 0]).isfinite().all()
 
 
