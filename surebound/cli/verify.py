@@ -68,6 +68,14 @@ def verify(
     cascade: Annotated[
         str, typer.Option("--cascade", help="Which stages: default, paper (MIP, LP, attackable) or fast.")
     ] = "default",
+    tighten: Annotated[
+        int,
+        typer.Option(
+            "--tighten",
+            min=0,
+            help="Linear programs tighten the bounds of N ReLUs per image before MIP and LP (see docs/verification).",
+        ),
+    ] = 0,
     first: Annotated[
         int | None, typer.Option("--first", min=1, help="The first N test images (default: all).")
     ] = None,
@@ -151,7 +159,7 @@ def verify(
         wanted = model if target is None else target
         _images(
             _needed(wanted, "a query, a run directory, a packaged network or a factory"), _needed(eps, "--eps"),
-            cascade, first, weights, data, data_dir, out, jobs, cluster, timeout, mix, seed, form,
+            cascade, tighten, first, weights, data, data_dir, out, jobs, cluster, timeout, mix, seed, form,
         )  # fmt: skip
 
 
@@ -165,6 +173,7 @@ def _images(
     target: str,
     eps: str,
     cascade: str,
+    tighten: int,
     first: int | None,
     weights: Path | None,
     data: str | None,
@@ -189,7 +198,8 @@ def _images(
     from surebound.verify.radii import parse_radii
 
     radii = parse_radii(eps)
-    find_cascade(cascade).check()  # before anything slow is loaded
+    stages = find_cascade(cascade).tightened(tighten) if tighten else find_cascade(cascade)
+    stages.check()  # before anything slow is loaded
     if cluster is not None:
         check_cluster(cluster)
     place = store_directory(target, out)
@@ -202,12 +212,12 @@ def _images(
     here = None if cluster is not None else jobs or os.cpu_count() or 1
     with Counter() as progress:
         results = decide(
-            found.model, images, labels, radii, cascade,
+            found.model, images, labels, radii, stages,
             timeout=limit, jobs=here, cluster=cluster, out=place, mix=mix, seed=seed, progress=progress,
         )  # fmt: skip
     note_verification(
         place, network=found.name, data=found.data, images=len(images), radii=radii,
-        cascade=find_cascade(cascade), timeout=limit, seed=seed,
+        cascade=stages, timeout=limit, seed=seed,
     )  # fmt: skip
     show(results, form)
 

@@ -139,6 +139,8 @@ class SignSearch:
             return None
         leaf, stuck = ~seen.free.any(1), False
         for i in leaf.nonzero():  # (1,) each
+            if time.monotonic() > deadline:
+                return _Open(domains, weights), stuck
             settled = self._leaf(node.select(i), rows[i], deadline, candidate)
             if settled is None:
                 return None

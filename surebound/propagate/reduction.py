@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -12,11 +13,15 @@ from surebound.errors import BoundError
 from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.numerics import Soundness, exact_kernels
-from surebound.propagate.backward import Relaxed
+from surebound.propagate.backward import Relaxed, intersect
 from surebound.propagate.intermediate import MEMORY, relax, rows_at_once
 from surebound.propagate.reduced import Layer, Reduced, Rows
 from surebound.propagate.reduced_bounds import bounds_of_rows
 from surebound.rules.relax_lines import Lines
+
+#: Sound bounds (R,) of entries (R,) of a value, named by it and their places, from the reduced network that has them as
+#: outputs; they are intersected with CROWN's.
+Refine = Callable[[str, Tensor, Reduced], Interval]
 
 
 def reduce_network(
@@ -26,13 +31,25 @@ def reduce_network(
 
     Bounds inside the network are CROWN's own, from the rows of the reduction itself; never looser than intervals.
     """
+    return reduce_relaxed(program, box, c, mode, memory)[0]
+
+
+def reduce_relaxed(
+    program: Program,
+    box: Interval,
+    c: Tensor,
+    mode: Soundness,
+    memory: int = MEMORY,
+    refine: Refine | None = None,
+) -> tuple[Reduced, Relaxed]:
+    """As ``reduce_network``, with the relaxation: the bounds of all values, which ``refine`` may tighten on the way."""
     with torch.no_grad(), exact_kernels():
-        found = _Reduction(memory)
+        found = _Reduction(memory, refine)
         relaxed = relax(program, box, mode, own=True, tighten=found.tighten)
         layers = found.layers_of(relaxed)
         output = program.graph.output
         outputs = found.rows(relaxed, output, c.unsqueeze(1).to(relaxed.bounds[output].dtype), layers)
-    return Reduced(box.lower[0].flatten(), box.upper[0].flatten(), layers, outputs)
+    return Reduced(box.lower[0].flatten(), box.upper[0].flatten(), layers, outputs), relaxed
 
 
 @dataclass
@@ -40,6 +57,7 @@ class _Reduction:
     """The layers found so far, in the order of the network."""
 
     memory: int
+    refine: Refine | None = None
     layers: dict[str, Layer] = field(default_factory=dict)  # by activation
     known: dict[str, tuple[Tensor, Rows]] = field(default_factory=dict)  # by value: places and their rows
 
@@ -49,7 +67,10 @@ class _Reduction:
         place = where.flatten().nonzero()[:, 0]
         rows = self._rows_at(relaxed, source, place, layers)
         box = relaxed.bounds[relaxed.program.graph.input]
-        found = bounds_of_rows(Reduced(box.lower[0].flatten(), box.upper[0].flatten(), layers, rows))
+        reduced = Reduced(box.lower[0].flatten(), box.upper[0].flatten(), layers, rows)
+        found = bounds_of_rows(reduced)
+        if self.refine is not None:
+            found = intersect(found, self.refine(source, place, reduced))
         like = relaxed.bounds[source].lower
         lower = torch.full_like(like, -math.inf).flatten().scatter(0, place, found.lower)
         upper = torch.full_like(like, math.inf).flatten().scatter(0, place, found.upper)

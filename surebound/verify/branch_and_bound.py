@@ -141,9 +141,10 @@ class _Search:
             count = min(self.options.batch, PROGRAMS_BATCH) if self.programs.first else self.options.batch
             batch, pool = pool[order[:count]], pool[order[count:]]
             pool = Domains.cat([pool, *self._round(batch)])
-        late = len(pool) > 0 and self.left <= 0
+        late = self.left <= 0
         crowded = len(pool) > self.options.domains
         self._settle(pool)
+        late = late and not bool(proved(self.settled).all())
         margins = torch.full((self.query.margins.shape[1],), math.inf, dtype=torch.float64)
         margins[self.classes] = self.settled
         return Finding(margins, True, self.witness, timed_out=late, given_up=crowded, detail=self.undecided)
@@ -201,6 +202,8 @@ class _Search:
             return [batch]
         leaf = ~batch.free.any(1)
         for i in leaf.nonzero():  # (1,) each
+            if self.left <= 0:  # a program each: a batch of leaves would take long after its time
+                return [batch]
             self._leaf(batch[i])
         if bool(leaf.all()):
             return []
@@ -232,7 +235,7 @@ class _Search:
             self.witness = self.attack(found.point.unsqueeze(0), leaf.target)
         upper = torch.fmin(leaf.upper, torch.tensor([found.upper], dtype=leaf.upper.dtype))
         self._settle(dataclasses.replace(leaf, upper=upper))
-        if not bool(proved(upper)) and self.witness is None:
+        if not bool(proved(upper)) and self.witness is None and self.left > 0:
             self.within_rounding = self.options.reals  # else a counterexample may still turn up elsewhere
             k = int(self.classes[leaf.target])
             self.undecided = (

@@ -55,6 +55,24 @@ class Cascade:
         """Runs of stages that want equally many examples at once: the units that work is cut into."""
         return tuple(tuple(run) for _, run in itertools.groupby(self.stages, key=lambda stage: stage.chunk))
 
+    def tightened(self, relus: int) -> Cascade:
+        """The same with so many ReLUs bounded by linear programs before MIP and LP; 0: none.
+
+        >>> cascade("paper").tightened(16).stages[-1].tighten
+        16
+        """
+        programs = (MixedInteger, LinearRelaxation)
+        if not any(isinstance(stage, programs) for stage in self.stages):
+            raise ConfigError(
+                f"the cascade {self.name!r} has neither a MIP nor an LP stage, whose bounds could be tightened; "
+                "leave the tightening out, or choose another cascade"
+            )
+        stages = (
+            dataclasses.replace(stage, tighten=relus) if isinstance(stage, programs) else stage
+            for stage in self.stages
+        )
+        return dataclasses.replace(self, stages=tuple(stages))
+
     def check(self) -> None:
         """Raise if a stage cannot run here, before hours are spent on the ones before it."""
         for stage in self.stages:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,9 +16,11 @@ from surebound.errors import InputError
 from surebound.propagate.alpha import Adam
 from surebound.region import LinfBall
 from surebound.verdict import Status
+from surebound.verify import branch_and_bound
 from surebound.verify.branch_and_bound import Options
 from surebound.verify.decide import Setting, decide, example_of
 from surebound.verify.record import Record
+from surebound.verify.solvers import Limits, Outcome, Problem, SolverStatus
 from surebound.verify.stages import BranchAndBound, MixedInteger, PgdAttack, Stage
 from surebound.verify.workspace import Workspace
 from tests.verify.nets import needle
@@ -226,3 +230,34 @@ def test_settings_are_checked() -> None:
         Options(seconds=-1)
     with pytest.raises(InputError, match="1 or more"):
         Options(candidates=0)
+
+
+class _Slow(Workspace):
+    """Only its solver's programs take time, all that they are given and a little more."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__(net)
+        self.now, self.asked = 0.0, 0
+
+    def solver(self, name: str) -> _Slow:  # type: ignore[override]
+        return self
+
+    def solve(self, problem: Problem, limits: Limits) -> Outcome:
+        self.now += limits.seconds + 0.01
+        self.asked += 1
+        return Outcome(SolverStatus.TIME_LIMIT)
+
+
+def test_a_slow_solver_gets_one_program_not_one_per_leaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question that needs many leaves' programs: after the first the time is over, and nothing else is blamed."""
+    net, eps, x = tiny_net([2, 4, 4, 2], 0, scale=2.5), "1/3", torch.full((1, 2), 0.45)
+    box = LinfBall(x, eps, (0, 1)).interval()
+    worst = exact_maximum(net, box.lower[0], box.upper[0], np.array([-1.0, 1.0]))
+    net[-1].bias.data[0] += worst + 1e-5
+    with _Slow(net) as workspace:
+        monkeypatch.setattr(branch_and_bound, "time", SimpleNamespace(monotonic=lambda: workspace.now))
+        stage = BranchAndBound(dataclasses.replace(PLAIN, seconds=2.0, reals=True))
+        (record,) = run(workspace, x, torch.tensor([0]), eps, stage)
+    assert workspace.asked == 1
+    assert record.verdict.status is Status.TIMEOUT
+    assert record.verdict.detail == ""

@@ -6,6 +6,7 @@ import importlib
 import itertools
 import math
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -230,3 +231,28 @@ def test_a_child_is_used_again_and_killed_at_the_end() -> None:
     assert (first.status, second.status) == (SolverStatus.OPTIMAL, SolverStatus.OPTIMAL)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_child_that_does_not_even_read_is_killed_in_time() -> None:
+    """The limit is the parent's: a stopped child holds neither the problem's bytes nor us."""
+    with SolverProcess(find("highs")) as process:
+        assert process.solve(knapsack(), LIMITS).status is SolverStatus.OPTIMAL
+        pid = process.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        count = 200_000  # more than a pipe holds
+        large = Problem(
+            objective=np.ones(count),
+            offset=0.0,
+            matrix=sp.csr_array((0, count)),
+            row_lower=np.zeros(0),
+            row_upper=np.zeros(0),
+            lower=np.zeros(count),
+            upper=np.ones(count),
+            integral=np.zeros(count, dtype=bool),
+        )
+        outcome = process.solve(large, limits(seconds=0.1))
+        assert (outcome.status, outcome.bound) == (SolverStatus.TIME_LIMIT, math.inf)
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+        assert process.solve(knapsack(), LIMITS).status is SolverStatus.OPTIMAL  # by a new child

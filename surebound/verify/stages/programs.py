@@ -18,12 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surebound.errors import BoundError, UnsupportedOperatorError
+from surebound.errors import BoundError, InputError, UnsupportedOperatorError
+from surebound.graph import Program
+from surebound.interval import Interval
 from surebound.numerics import SOLVER_FEASIBILITY, WITNESS_MARGIN, Soundness
 from surebound.verify.mip import Encoding, tightest_bounds
 from surebound.verify.query import Finding, Query
 from surebound.verify.solvers import Limits, Outcome, Problem, SolverStatus, find
 from surebound.verify.stages.base import Stage
+from surebound.verify.tightening import tightened_bounds
 from surebound.verify.workspace import Workspace
 
 
@@ -36,6 +39,14 @@ class _Programs(Stage):
     solver: str = "highs"
     memory_bytes: int | None = 4 << 30
     crown: bool = True  # big-M constants from CROWN bounds, not only from intervals
+    tighten: int = 0  # with CROWN: so many ReLUs get tighter bounds by linear programs (verify/tightening.py)
+    tighten_share: float = 0.1  # of the time, at most
+
+    def __post_init__(self) -> None:
+        if self.tighten < 0 or not 0 <= self.tighten_share <= 1:
+            raise InputError(
+                f"{self}: tighten must be 0 or more ReLUs, tighten_share a share of the time, 0 to 1"
+            )
 
     def check(self) -> None:
         find(self.solver)
@@ -48,10 +59,26 @@ class _Programs(Stage):
         try:
             encoder = workspace.encoder(query.region.reference)
             start = query.region.interval(Soundness.DEPLOYED)
-            encoding = encoder.encode(tightest_bounds(encoder.program, start, crown=self.crown))
+            encoding = encoder.encode(self._bounds(query, workspace, encoder.program, start, clock))
         except (UnsupportedOperatorError, BoundError) as error:
             return Finding(detail=str(error).splitlines()[0])
         return self._search(query, workspace, encoding, clock)
+
+    def _bounds(
+        self, query: Query, workspace: Workspace, program: Program, start: Interval, clock: _Clock
+    ) -> dict[str, Interval]:
+        """Bounds in stages: intervals, CROWN, linear programs for the few ReLUs that matter."""
+        bounds = tightest_bounds(program, start, crown=self.crown)
+        if not self.crown or not self.tighten:
+            return bounds
+        budget = _Clock(self.tighten_share * clock.left)
+
+        def solve(problem: Problem) -> Outcome:
+            limits = Limits(SOLVER_FEASIBILITY, budget.left, self.memory_bytes)
+            return workspace.solver(self.solver).solve(problem, limits)
+
+        rows = query.spec.c[0, query.open_rows[0]]
+        return tightened_bounds(program, start, bounds, rows, self.tighten, solve, lambda: budget.left > 0)
 
     @abc.abstractmethod
     def _search(self, query: Query, workspace: Workspace, encoding: Encoding, clock: _Clock) -> Finding:
@@ -109,6 +136,8 @@ class LinearRelaxation(_Programs):
         margins, timed_out = query.margins[0].clone(), False
         floor = _margins_here(query, workspace)
         for k in _suspicious_first(query):
+            if clock.left <= 0:
+                return Finding(margins, timed_out=True, detail=f"class {k}: no time left")
             outcome = self._solve(workspace, encoding.problem(_row(query, k), 0.0).relaxed(), clock)
             witness = _witness(query, workspace, encoding, outcome)
             if witness is not None:
