@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "surebound"
 VALUES = frozenset({"errors", "estimate", "formula", "numerics", "interval", "region", "spec", "verdict"})
 ENGINE = VALUES | {"native", "graph", "rules", "propagate"}
 BESIDE = VALUES | {"data", "models"}
-WORK = ENGINE | BESIDE | {"attack", "verify", "train", "formulas", "exchange"}
+WORK = ENGINE | BESIDE | {"splitting", "attack", "verify", "train", "formulas", "exchange"}
 
 ALLOWED: dict[str, frozenset[str]] = {
     **dict.fromkeys(VALUES, VALUES),
@@ -26,9 +26,10 @@ ALLOWED: dict[str, frozenset[str]] = {
     "zoo": BESIDE,
     "attack": ENGINE | BESIDE,
     "train": ENGINE | BESIDE | {"attack"},
-    "verify": ENGINE | BESIDE | {"attack"},
-    "formulas": ENGINE | BESIDE | {"attack", "verify"},
-    "exchange": ENGINE | BESIDE | {"attack", "verify", "formulas"},
+    "splitting": ENGINE,
+    "verify": ENGINE | BESIDE | {"attack", "splitting"},
+    "formulas": ENGINE | BESIDE | {"attack", "splitting", "verify"},
+    "exchange": ENGINE | BESIDE | {"attack", "splitting", "verify", "formulas"},
     "experiment": WORK | {"zoo"},
     "report": WORK | {"zoo", "experiment"},
     "cli": WORK | {"zoo", "experiment", "report"},

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from surebound.errors import BoundError, UnsupportedOperatorError
-from surebound.formulas.boxes import Rows
 from surebound.formulas.problem import Problem
 from surebound.formulas.rows import question
 from surebound.graph.onnx_build import ImportedNetwork, with_smallest
 from surebound.interval import Interval
 from surebound.region import Box
+from surebound.splitting.boxes import Rows
 from surebound.verify.query import Query
 from surebound.verify.stages.programs import MixedInteger
 from surebound.verify.workspace import Workspace

@@ -14,34 +14,16 @@ import torch
 from torch import Tensor
 
 from surebound.errors import BoundError, UnsupportedOperatorError
-from surebound.formulas.boxes import Rows
 from surebound.formulas.problem import Problem
 from surebound.formulas.signs import MOST_OPEN, SignSearch
 from surebound.graph.onnx_build import ImportedNetwork, with_rows
 from surebound.interval import Interval
 from surebound.numerics import Soundness, round_up
 from surebound.region import Box
-from surebound.rules.registry import find
+from surebound.splitting.boxes import Rows
 from surebound.verify.branch_and_bound import Options, search
-from surebound.verify.mip import NetworkEncoder
 from surebound.verify.query import Query
 from surebound.verify.workspace import Workspace
-
-_RELUS = ("aten.relu.default", "aten.relu_.default")
-
-
-def complete(network: ImportedNetwork) -> bool:
-    """Do signs of ReLUs decide everything? So for a network of affine operators and ReLUs alone."""
-    try:
-        NetworkEncoder(network.program)  # raises unless it is piecewise linear
-    except UnsupportedOperatorError:
-        return False
-    rules = [find(node.op) for node in network.graph.nodes if node.varies and node.op not in _RELUS]
-    # What is piecewise linear and no activation is affine, moves entries, or chooses the largest or smallest of some.
-    return all(
-        rule is not None and rule.activation is None and "max" not in rule.op and "min" not in rule.op
-        for rule in rules
-    )
 
 
 def decide_rows(

@@ -19,32 +19,19 @@ from torch import Tensor
 
 from surebound.errors import BoundError, UnsupportedOperatorError
 from surebound.formula import Atom, Formula, as_bound, atoms
-from surebound.formulas.ascent import climb, starts
-from surebound.formulas.boxes import Rows, split_boxes
 from surebound.formulas.cases import Case, cases, coefficients, ends, without
 from surebound.formulas.problem import Problem, inner_box
 from surebound.interval import Interval
-from surebound.propagate.intermediate import relax
 from surebound.propagate.interval import propagate
 from surebound.propagate.margins import worst_margins
 from surebound.region import Box
-from surebound.rules.relax_lines import Lines
 from surebound.spec import LinearSpec
-
-#: Networks of at most this many inputs are searched by splitting the input box first, others by splitting on ReLUs.
-FEW_INPUTS = 8
-
-#: Unless hardly any ReLU can change its sign: then there are few combinations of signs, and each is exact.
-FEW_RELUS = 32
-
-#: Boxes that are bounded, and sub-problems that are open, before the other way of splitting is tried; then without end.
-PATIENCE = ((8_000, 200), (math.inf, 50_000))
+from surebound.splitting.ascent import climb, starts
+from surebound.splitting.boxes import Rows, split_boxes
+from surebound.splitting.rule import SPLITS, complete, schedule, ways
 
 #: The stages of a search, in their order.
 STAGES = ("bounds", "attack", "branch-and-bound", "mip")
-
-#: What may stand for "branch-and-bound", which chooses between them.
-SPLITS = ("input-splitting", "relu-splitting")
 
 #: A point (1, *input) of float32 numbers: does the formula hold there, by whatever the caller trusts?
 Judge = Callable[[Tensor], bool]
@@ -131,7 +118,8 @@ class Search:
                 else self._split_signs(groups, int(most))
             )
             # Where ReLU splitting is complete, what it leaves open is within rounding: no boxes settle that.
-            if found not in ("given up", "unknown") or (found == "unknown" and self._complete(stage)):
+            settled = stage == SPLITS[1] and found == "unknown" and complete(self.problem.network.program)
+            if found not in ("given up", "unknown") or settled:
                 break
         if found in ("unknown", "given up") and "mip" in self.stages:
             return self._by_mip(groups)
@@ -191,7 +179,7 @@ class Search:
             high = torch.cat([group.inner[1] for group, _ in part])
             again = [restarts] + [1] * (low.dim() - 1)
             points = climb(
-                self.problem.network,
+                self.problem.network.program,
                 starts(low, high, self.seed, restarts),
                 low.repeat(*again),
                 high.repeat(*again),
@@ -225,34 +213,12 @@ class Search:
                 strict[i, :n], valid[i, :n] = torch.tensor([row.strict for row in case.rows]), True
         return Rows(c, d, strict, valid)
 
-    def _complete(self, stage: str) -> bool:
-        if stage == SPLITS[0]:
-            return False
-        from surebound.formulas.rows import complete
-
-        return complete(self.problem.network)
-
-    def _boxes_first(self) -> bool:
-        if len(self.problem.lower) > FEW_INPUTS:
-            return False
-        program = self.problem.network.program
-        box = self.problem.box(self.problem.lower, self.problem.upper)
-        try:
-            with torch.no_grad():
-                root = relax(program, box, self.problem.soundness, own=True)
-        except (BoundError, UnsupportedOperatorError):
-            return True
-        steps = [root.steps[name] for name in root.activations]
-        free = [step.free for step in steps if isinstance(step, Lines) and step.free is not None]
-        return sum(int(each.sum()) for each in free) > FEW_RELUS or not self._complete(SPLITS[1])
-
     def _splits(self) -> list[tuple[str, float]]:
-        """Ways to split and how far to go: what suits the number of inputs first, the other one if that takes long."""
-        chosen = [stage for stage in SPLITS if stage in self.stages]
-        if "branch-and-bound" in self.stages:
-            chosen = list(SPLITS if self._boxes_first() else reversed(SPLITS))
-        rounds = PATIENCE if len(chosen) > 1 else PATIENCE[-1:]
-        return [(stage, most[SPLITS.index(stage)]) for most in rounds for stage in chosen]
+        """Ways to split and how far to go; naming one of them chooses it."""
+        if "branch-and-bound" not in self.stages:
+            return schedule(tuple(way for way in SPLITS if way in self.stages))
+        box = self.problem.box(self.problem.lower, self.problem.upper)
+        return ways(self.problem.network.program, box, self.problem.soundness)
 
     def _split_boxes(self, groups: Sequence[_Group], most: float) -> str:
         pairs = [(group, case) for group in groups for case in group.cases]
@@ -261,7 +227,7 @@ class Search:
             torch.cat([g.inner[1] for g, _ in pairs]).amax(0, keepdim=True),
         )
         return split_boxes(
-            self.problem.network,
+            self.problem.network.program,
             torch.cat([group.box.lower for group, _ in pairs]),
             torch.cat([group.box.upper for group, _ in pairs]),
             self.rows([case for _, case in pairs]),

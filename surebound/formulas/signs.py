@@ -22,15 +22,15 @@ import scipy  # its parts are loaded when they are used: `sparse` takes as long 
 import torch
 from torch import Tensor
 
-from surebound.formulas.ascent import climb
-from surebound.formulas.boxes import Rows
-from surebound.formulas.mixing import mixed_upper
 from surebound.graph import ImportedNetwork
 from surebound.interval import Interval
 from surebound.numerics import SOLVER_FEASIBILITY, Soundness
 from surebound.propagate.alpha import Adam, Multipliers, optimise
 from surebound.propagate.backward import Evaluation, Relaxed
 from surebound.propagate.intermediate import relax
+from surebound.splitting.ascent import climb
+from surebound.splitting.boxes import Rows
+from surebound.splitting.mixing import mixed_upper
 from surebound.verify.layered.branching import choose, inspect
 from surebound.verify.layered.domains import Domains, Layout
 from surebound.verify.layered.leaves import SplitRows, Vector, as_multipliers, split_rows
@@ -170,7 +170,9 @@ class SignSearch:
     ) -> bool:
         count = min(len(corners), 8)
         low, high = (end[:1].expand(count, *end.shape[1:]) for end in (box.lower, box.upper))
-        points = climb(self._network, corners[:count], low, high, rows.c[:count], rows.d[:count], deadline)
+        points = climb(
+            self._network.program, corners[:count], low, high, rows.c[:count], rows.d[:count], deadline
+        )
         return any(candidate(point) for _, point in zip(range(8), points, strict=False))
 
     def _leaf(self, node: Relaxed, rows: Rows, deadline: float, candidate: Candidate) -> bool | None:

@@ -20,12 +20,13 @@ from surebound.attack.network import evaluating
 from surebound.errors import InputError, RegionError, SpecError
 from surebound.formula import Atom, holds, opposite
 from surebound.formulas.problem import Problem
-from surebound.formulas.search import SPLITS, STAGES, Search
+from surebound.formulas.search import STAGES, Search
 from surebound.graph import program_of
 from surebound.graph.runs import Runs, assemble
 from surebound.numerics import Soundness, exact_fraction
 from surebound.region import Box, LinfBall, Region
 from surebound.spec import Run, Spec
+from surebound.splitting.rule import SPLITS
 from surebound.verdict import Status, Verdict
 
 _STATUS = {"sat": Status.FALSIFIED, "unsat": Status.ROBUST, "timeout": Status.TIMEOUT}

@@ -16,8 +16,8 @@ from surebound.exchange.solve import Answer, Verdict, decide
 from surebound.exchange.text import parse_query
 from surebound.exchange.witness import holds
 from surebound.formulas import rows
-from surebound.formulas import search as module
 from surebound.graph.onnx_file import Model
+from surebound.splitting import rule as module
 from surebound.verify.query import Finding
 from tests.exchange.nets import CANCEL, IDENTITY, SUM, VERSION, between, declare, dense, model, random_dense
 from tests.exchange.onnx_cases import make_model, weight

@@ -5,8 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from surebound.errors import BoundError, UnsupportedOperatorError
+import torch
+
+from surebound.errors import BoundError, InputError, UnsupportedOperatorError
+from surebound.splitting.rule import FEW_INPUTS, SPLITS
 from surebound.verify.branch_and_bound import Options, search
+from surebound.verify.few_inputs import decide_few
 from surebound.verify.query import Finding, Query
 from surebound.verify.solvers import find
 from surebound.verify.stages.base import Stage
@@ -17,6 +21,7 @@ from surebound.verify.workspace import Workspace
 class BranchAndBound(Stage):
     """Splits on unstable ReLUs, linear bounds with optimised multipliers, attacks from open sub-problems.
 
+    Few inputs are split themselves (splitting/rule.py), unless ``splits`` names what to split, in order.
     Sound for the deployed network, or over the reals where only rounding forbids that; complete for ReLU networks but
     for margins within rounding of 0.
     Wang et al. 2021; see verify/branch_and_bound.py.
@@ -25,12 +30,27 @@ class BranchAndBound(Stage):
     name: ClassVar[str] = "branch-and-bound"
     chunk: ClassVar[int] = 1
     options: Options = Options(reals=True)
+    splits: tuple[str, ...] = ()  # of "input-splitting" and "relu-splitting"; none: by the rule
+
+    def __post_init__(self) -> None:
+        if not set(self.splits) <= set(SPLITS):
+            raise InputError(f"splits={self.splits!r}; name one or both of {', '.join(SPLITS)}, or none")
 
     def check(self) -> None:
         find(self.options.solver)
 
     def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
         try:
-            return search(query, workspace, self.options)
+            if not self._by_rule(query, workspace):
+                return search(query, workspace, self.options)
+            ones = (query.take(torch.tensor([i])) for i in range(len(query)))
+            return [decide_few(one, workspace, self.options, self.splits) for one in ones]
         except (UnsupportedOperatorError, BoundError) as error:
             return [Finding(detail=str(error).splitlines()[0]) for _ in range(len(query))]
+
+    def _by_rule(self, query: Query, workspace: Workspace) -> bool:
+        """Is there anything to choose? Boxes go through the network many at a time, so that must be possible."""
+        x = query.region.reference
+        if not self.splits and x[0].numel() > FEW_INPUTS:
+            return False
+        return self.splits != SPLITS[1:] and workspace.program(x).graph.input_shape[0] is None

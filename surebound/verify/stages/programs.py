@@ -108,7 +108,9 @@ class MixedInteger(_Programs):
         floor = _margins_here(query, workspace)
         for k in _suspicious_first(query):
             if clock.left <= 0:
-                return Finding(margins, timed_out=True, detail="; ".join(details))
+                return Finding(
+                    margins, timed_out=True, detail="; ".join([*details, f"class {k}: no time left"])
+                )
             problem = encoding.problem(_row(query, k), 0.0)
             outcome = self._solve(workspace, problem, clock, above=WITNESS_MARGIN)
             witness = _witness(query, workspace, encoding, outcome)

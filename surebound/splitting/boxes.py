@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from surebound.errors import BoundError, UnsupportedOperatorError
-from surebound.formulas.ascent import climb, project, smallest_row
-from surebound.formulas.mixing import mixed_upper
-from surebound.graph import ImportedNetwork
+from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.propagate.intermediate import relax
+from surebound.splitting.ascent import climb, project, smallest_row
+from surebound.splitting.mixing import mixed_upper
 
 #: Activations of a batch of boxes, which bound memory and the time of a round; open boxes that memory allows.
 ENTRIES = 400_000
@@ -76,7 +76,7 @@ class _Pool:
 
 
 def split_boxes(
-    network: ImportedNetwork,
+    program: Program,
     lower: Tensor,
     upper: Tensor,
     rows: Rows,
@@ -90,7 +90,7 @@ def split_boxes(
     Returns "unsat", "sat" (the caller has the point), "timeout", "unknown", or "given up" after ``most`` boxes.
     """
     pool = _Pool(lower, upper, torch.arange(len(lower)), torch.full((len(lower),), torch.inf))
-    sizes = [node.shape for node in network.graph.nodes if node.shape is not None]
+    sizes = [node.shape for node in program.graph.nodes if node.shape is not None]
     entries = sum(math.prod(n or 1 for n in shape) for shape in sizes)
     at_a_time = max(1, min(4096, ENTRIES // max(1, entries)))
     stuck, seen = False, 0
@@ -105,7 +105,7 @@ def split_boxes(
             batch, pool = pool[order[:at_a_time]], pool[order[at_a_time:]]
             seen += max(len(batch), SMALLEST_ROUND)
             try:
-                found = _round(network, batch, rows[batch.case], mode, deadline, candidate, least[batch.case])
+                found = _round(program, batch, rows[batch.case], mode, deadline, candidate, least[batch.case])
             except (BoundError, UnsupportedOperatorError):
                 return "unknown"
             if found is None:
@@ -122,7 +122,7 @@ def split_boxes(
 
 
 def _round(
-    network: ImportedNetwork,
+    program: Program,
     batch: _Pool,
     rows: Rows,
     mode: Soundness,
@@ -132,7 +132,7 @@ def _round(
 ) -> tuple[_Pool, bool] | None:
     """Bound a batch and cut what is left: the halves, and whether a box could not be cut; None: a witness."""
     box = Interval(batch.lower, batch.upper)
-    relaxed = relax(network.program, box, mode, own=True)
+    relaxed = relax(program, box, mode, own=True)
     found = relaxed.evaluate(rows.c, rows.finite_d)
     done = rows.refuted(found.upper).any(1)
     a, b = found.form.coefficients, found.form.offset
@@ -147,13 +147,13 @@ def _round(
     mixed = torch.einsum("bs,sbn->bn", weights[left], a[:, left].flatten(2).double()).reshape(
         batch.lower.shape
     )
-    if _attacked(network, batch, rows, mixed, deadline, candidate):
+    if _attacked(program, batch, rows, mixed, deadline, candidate):
         return None
     return _halves(batch, mixed, upper, least[left])
 
 
 def _attacked(
-    network: ImportedNetwork,
+    program: Program,
     batch: _Pool,
     rows: Rows,
     mixed: Tensor,
@@ -163,14 +163,14 @@ def _attacked(
     corner = torch.where(mixed > 0, batch.upper, batch.lower)
     middle = project(batch.lower / 2 + batch.upper / 2, batch.lower, batch.upper)
     points = torch.cat([corner, middle])
-    value = smallest_row(network(points), rows.c.repeat(2, 1, 1), rows.d.repeat(2, 1))
+    value = smallest_row(program(points), rows.c.repeat(2, 1, 1), rows.d.repeat(2, 1))
     for i in (value >= 0).nonzero()[:_TRIES, 0].tolist():
         if candidate(points[i : i + 1]):
             return True
     best = int(value.nan_to_num(-torch.inf).argmax())
     one = torch.tensor([best % len(batch)])
     climbed = climb(
-        network,
+        program,
         points[best : best + 1],
         batch.lower[one],
         batch.upper[one],

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
-from surebound.graph import ImportedNetwork
+#: (N, *input) -> (N, K)
+Network = Callable[[Tensor], Tensor]
 
 #: How far of the box each step goes, and how many points run at a time.
 _RATES = (0.25, 0.25, 0.25, 0.125, 0.125, 0.125, 0.0625, 0.0625, 0.03, 0.03, 0.015, 0.0075)
@@ -26,7 +27,7 @@ def smallest_row(z: Tensor, c: Tensor, d: Tensor) -> Tensor:
 
 
 def climb(
-    network: ImportedNetwork, x: Tensor, lower: Tensor, upper: Tensor, c: Tensor, d: Tensor, deadline: float
+    network: Network, x: Tensor, lower: Tensor, upper: Tensor, c: Tensor, d: Tensor, deadline: float
 ) -> Iterator[Tensor]:
     """Points (1, *input) where every row looks >= 0, from starts x (N, *input); the caller checks them."""
     for first in range(0, len(x), _ROWS):
@@ -35,7 +36,7 @@ def climb(
 
 
 def _climb(
-    network: ImportedNetwork, x: Tensor, lower: Tensor, upper: Tensor, c: Tensor, d: Tensor, deadline: float
+    network: Network, x: Tensor, lower: Tensor, upper: Tensor, c: Tensor, d: Tensor, deadline: float
 ) -> Iterator[Tensor]:
     x, width = project(x, lower, upper), upper - lower
     for rate in (*_RATES, 0.0):
