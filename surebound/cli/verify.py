@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from surebound.cli.loading import loading
 from surebound.cli.options import Data, DataDir, Weights
 from surebound.cli.output import Cell, Format, print_table
 from surebound.errors import InputError
@@ -187,15 +188,16 @@ def _images(
     form: Format,
 ) -> None:
     """Decide test images by a cascade."""
-    import torch
+    with loading():
+        import torch
 
-    from surebound.cli.verify_progress import Counter
-    from surebound.experiment.target import load_target
-    from surebound.experiment.verifications import note_verification
-    from surebound.verify import verify as decide
-    from surebound.verify.cascade import cascade as find_cascade
-    from surebound.verify.cluster import check_cluster
-    from surebound.verify.radii import parse_radii
+        from surebound.cli.verify_progress import Counter
+        from surebound.experiment.target import load_target
+        from surebound.experiment.verifications import note_verification
+        from surebound.verify import verify as decide
+        from surebound.verify.cascade import cascade as find_cascade
+        from surebound.verify.cluster import check_cluster
+        from surebound.verify.radii import parse_radii
 
     radii = parse_radii(eps)
     stages = find_cascade(cascade).tightened(tighten) if tighten else find_cascade(cascade)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from surebound.cli.loading import loading
 from surebound.errors import InputError
 
 if TYPE_CHECKING:
@@ -112,9 +113,10 @@ def _named(networks: list[str]) -> dict[str, Path]:
 def _decided(query_file: Path, files: dict[str, Path], limit: float, seed: int) -> tuple[Query, Answer]:
     """Read everything and decide; the file of the only network may stand under no name."""
     began = time.monotonic()
-    from surebound.exchange.solve import decide
-    from surebound.exchange.text import read_query
-    from surebound.graph.onnx_file import read_model
+    with loading():
+        from surebound.exchange.solve import decide
+        from surebound.exchange.text import read_query
+        from surebound.graph.onnx_file import read_model
 
     query = read_query(query_file)
     if set(files) == {""}:
