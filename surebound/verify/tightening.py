@@ -2,8 +2,7 @@
 
 requirement: a network whose loose operators are piecewise linear activations; others keep their bounds
 return:      bounds of every value, sound for the deployed network and never looser than CROWN's
-property:    float-sound: the solver is not trusted. A program's multipliers of y >= left x and y >= right x are slopes
-             of a linear bound with the program's value (Salman et al. 2019, theorem 1), which the sound pass evaluates
+property:    float-sound: the solver is not trusted, a sound pass evaluates its multipliers (verify/relaxation.py)
 reference:   Tjeng et al. 2019, section 4.2 (progressive tightening); Ehlers 2017 (the relaxation)
 """
 
@@ -11,25 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
-import scipy  # its parts are loaded when they are used: `sparse` takes as long as a small query
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.numerics import Soundness, no_information, round_up
 from surebound.propagate.backward import Relaxed, intersect
-from surebound.propagate.reduced import Reduced
+from surebound.propagate.reduced import Reduced, Rows
 from surebound.propagate.reduced_bounds import Multipliers, Passes
 from surebound.propagate.reduction import reduce_relaxed
-from surebound.verify.solvers import Outcome, Problem
-
-Vector = NDArray[np.float64]
-Solve = Callable[[Problem], Outcome]
+from surebound.verify.domains import Domains
+from surebound.verify.leaves import Solve
+from surebound.verify.relaxation import optimum
 
 
 def tightened_bounds(
@@ -95,92 +90,28 @@ class _Programs:
 
     def refine(self, source: str, place: Tensor, reduced: Reduced) -> Interval:
         """Bounds (R,) of the entries at ``place``; infinite where no program was solved."""
-        dtype = reduced.lower.dtype
-        lower = torch.full((len(place),), -math.inf, dtype=dtype)
-        upper = torch.full((len(place),), math.inf, dtype=dtype)
-        wanted = self.chosen.get(source, set())
-        numbers = [i for i, at in enumerate(place.tolist()) if at in wanted]
-        if numbers and reduced.layers:
-            relaxation = _Relaxation(reduced)
-            for i in numbers:
-                for end, sign in ((upper, 1), (lower, -1)):
-                    if self.go_on():
-                        end[i] = sign * relaxation.maximum(i, sign, self.solve)
-        return Interval(lower, upper)
+        wanted, dtype = self.chosen.get(source, set()), reduced.lower.dtype
+        at = torch.tensor([i for i, each in enumerate(place.tolist()) if each in wanted], dtype=torch.int64)
+        upper = torch.full((2, len(place)), math.inf, dtype=dtype)  # of the entries and of minus them
+        if len(at) and reduced.layers:
+            upper[:, at] = round_up(self._maxima(reduced, at), dtype).reshape(2, -1)
+        return Interval(-upper[1], upper[0])
 
-
-class _Relaxation:
-    """The triangle relaxation of a reduced network: variables are its input, its ReLUs y and their inputs x."""
-
-    def __init__(self, reduced: Reduced) -> None:
-        self._passes = passes = Passes(reduced, torch.float64)
-        self._slopes, self._dtype = _slopes(reduced), reduced.lower.dtype
-        count = passes.unstable
-        nothing, everything = np.full(count, -math.inf), np.full(count, math.inf)
-        own = scipy.sparse.identity(count, format="csr")
-        of_y = scipy.sparse.hstack([scipy.sparse.csr_array((count, passes.inputs)), own], format="csr")
-        chord, top, bottom = (_joined(reduced, name) for name in ("chord", "top", "bottom"))
-        least, most = (self._offsets(end) for end in ("low_offset", "up_offset"))
-        # The two lower lines come first: their multipliers are what is wanted.
-        rows = [
-            (of_y, -scipy.sparse.diags(passes.least.numpy()), bottom, everything),
-            (of_y, -scipy.sparse.diags(passes.steepest.numpy()), bottom, everything),
-            (of_y, -scipy.sparse.diags(chord), nothing, top),
-        ]
-        if all(layer.low is layer.up for layer in passes.layers):
-            rows.append((-self._rows("up"), own, least, most))
-        else:
-            rows.append((-self._rows("low"), own, least, everything))
-            rows.append((-self._rows("up"), own, nothing, most))
-        self._matrix = scipy.sparse.csr_array(scipy.sparse.bmat([[of_v, of_x] for of_v, of_x, _, _ in rows]))
-        self._sides = np.concatenate([low for *_, low, _ in rows]), np.concatenate([up for *_, up in rows])
-        free = np.full(2 * count, math.inf)
-        self._lower = np.concatenate([passes.lower.numpy(), -free])
-        self._upper = np.concatenate([passes.upper_end.numpy(), free])
-
-    def _offsets(self, name: str) -> Vector:
-        parts: list[Vector] = [getattr(layer, name).numpy() for layer in self._passes.layers]
-        return np.concatenate(parts)
-
-    def _rows(self, name: str) -> scipy.sparse.csr_array:
-        """The rows of all layers by v = (input, y): (U, V)."""
-        parts = [getattr(layer, name) for layer in self._passes.layers]
-        wide = [torch.nn.functional.pad(part, (0, self._passes.columns - part.shape[1])) for part in parts]
-        return scipy.sparse.csr_array(torch.cat(wide).numpy())
-
-    def maximum(self, row: int, sign: int, solve: Solve) -> float:
-        """A sound upper bound of output ``row``, or of minus it, in the network's dtype; infinite if none."""
-        passes, rows = self._passes, self._passes.outputs
-        a = rows.up[row] if sign > 0 else -rows.low[row]
-        offset = rows.up_offset[row] if sign > 0 else -rows.low_offset[row]
-        problem = self._problem(a, float(offset))
-        outcome = None if problem is None else solve(problem)
-        if outcome is None or outcome.row_duals is None:
-            return math.inf
-        duals = torch.from_numpy(np.abs(outcome.row_duals[: 2 * passes.unstable]).reshape(2, -1))
-        total = duals.sum(0)
-        mixed = (duals[0] * passes.least + duals[1] * passes.steepest) / total
-        alphas = torch.where(total > 0, mixed, self._slopes).unsqueeze(0)
-        found = passes.upper(passes.pull(a.unsqueeze(0), offset.reshape(1), _unsplit(alphas)))
-        return float(round_up(no_information(found, found)[1], self._dtype))
-
-    def _problem(self, a: Tensor, offset: float) -> Problem | None:
-        inputs = self._passes.inputs
-        numbers = (self._matrix.data, a.numpy(), offset, self._lower[:inputs], self._upper[:inputs])
-        if not all(bool(np.isfinite(each).all()) for each in numbers):
-            return None
-        objective = np.zeros(self._matrix.shape[1])
-        objective[: len(a)] = a.numpy()
-        return Problem(
-            objective=objective,
-            offset=offset,
-            matrix=self._matrix,
-            row_lower=self._sides[0],
-            row_upper=self._sides[1],
-            lower=self._lower,
-            upper=self._upper,
-            integral=np.zeros(len(objective), dtype=bool),
-        )
+    def _maxima(self, reduced: Reduced, at: Tensor) -> Tensor:
+        """Sound upper bounds (2R,) of some outputs, then of minus them."""
+        rows = reduced.outputs.select(at)
+        a, offset = torch.cat([rows.up, -rows.low]), torch.cat([rows.up_offset, -rows.low_offset])
+        passes = Passes(replace(reduced, outputs=Rows(a, a, offset, offset)), torch.float64)
+        m = _unsplit(_slopes(reduced).expand(len(a), -1))
+        own = passes.pull(passes.outputs.up, passes.outputs.up_offset, m).own
+        best = torch.full((len(a),), math.inf, dtype=torch.float64)
+        for i in torch.arange(len(a)).unsqueeze(1):  # (1,) each
+            if not self.go_on():
+                break
+            found = optimum(passes, Domains(i, m[i], best[i], torch.zeros_like(best[i])), own[i], self.solve)
+            if found is not None:
+                best[i] = found.upper
+        return no_information(best, best)[1]
 
 
 def _slopes(reduced: Reduced) -> Tensor:
@@ -190,8 +121,3 @@ def _slopes(reduced: Reduced) -> Tensor:
 
 def _unsplit(alphas: Tensor) -> Multipliers:
     return Multipliers(torch.zeros(alphas.shape, dtype=torch.int8), alphas, torch.zeros_like(alphas))
-
-
-def _joined(reduced: Reduced, name: str) -> Vector:
-    parts: list[Vector] = [getattr(layer, name).double().numpy() for layer in reduced.layers]
-    return np.concatenate(parts)
