@@ -1,6 +1,6 @@
 """Splitting inputs against splitting ReLUs: how many questions each decides, in what time, by the number of inputs.
 
-    python -m benchmarks.splitting [--seconds 5] [--questions 6]
+    python -m benchmarks.splitting [--seconds 5] [--questions 6] [--inputs 3 --inputs 8]
 
 Networks of ReLUs, with random weights or trained on a smooth function; boxes around random points; the question is
 whether the first output stays below the largest value that many samples and an attack find, plus a tenth of its range
@@ -43,11 +43,20 @@ class Setting:
 
 
 DEEP, WIDE = (50,) * 6, (100, 100)
+RADII = (
+    (2, 0.5),
+    (3, 0.3),
+    (5, 0.2),
+    (8, 0.08),
+    (10, 0.05),
+    (20, 0.03),
+    (50, 0.02),
+)  # by the number of inputs
 SETTINGS = [
     Setting(5, DEEP, True, 0.05),
     Setting(5, DEEP, False, 0.05),
-    *(Setting(n, WIDE, False, r) for n, r in ((2, 0.5), (5, 0.2), (10, 0.05), (20, 0.03), (50, 0.02))),
-    *(Setting(n, WIDE, True, r) for n, r in ((2, 0.5), (5, 0.2), (10, 0.05), (20, 0.03), (50, 0.02))),
+    *(Setting(n, WIDE, False, r) for n, r in RADII),
+    *(Setting(n, WIDE, True, r) for n, r in RADII),
 ]
 
 
@@ -123,11 +132,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--questions", type=int, default=6)
+    parser.add_argument("--inputs", type=int, action="append", help="only networks of so many inputs")
     given = parser.parse_args()
     torch.set_num_threads(1)
     sb.decide(nn.Linear(2, 1), sb.Box(torch.zeros(1, 2), torch.ones(1, 2)), sb.Spec.within(-9, 9))  # imports
     print("| network | inputs: decided | s | ReLUs: decided | s |\n| --- | --- | --- | --- | --- |")
     for setting in SETTINGS:
+        if given.inputs and setting.inputs not in given.inputs:
+            continue
         found = measure(setting, given.questions, given.seconds)
         cells = " | ".join(f"{found[split][0]}/{given.questions} | {found[split][1]:.2f}" for split in SPLITS)
         print(f"| {setting.name} | {cells} |", flush=True)
