@@ -84,7 +84,11 @@ def verify(
     data: Data = None,
     data_dir: DataDir = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Directory of the results store (default: the run's own).")
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Directory of the results store (default: the run's own; without a run none is kept).",
+        ),
     ] = None,
     jobs: Annotated[
         int | None, typer.Option("--jobs", min=1, help="Worker processes (default: one per core).")
@@ -204,10 +208,10 @@ def _images(
     stages.check()  # before anything slow is loaded
     if cluster is not None:
         check_cluster(cluster)
-    place = store_directory(target, out)
     if ":" in target:
         sys.path.insert(0, os.getcwd())  # workers import the factory's module, too
     found = load_target(target, weights=weights, data=data, data_dir=data_dir)
+    place = store_directory(target, out)
     split = found.test()
     images, labels = split.batch(torch.arange(len(split) if first is None else min(first, len(split))))
     limit = float("inf") if timeout is None else timeout
@@ -217,20 +221,24 @@ def _images(
             found.model, images, labels, radii, stages,
             timeout=limit, jobs=here, cluster=cluster, out=place, mix=mix, seed=seed, progress=progress,
         )  # fmt: skip
-    note_verification(
-        place, network=found.name, data=found.data, images=len(images), radii=radii,
-        cascade=stages, timeout=limit, seed=seed,
-    )  # fmt: skip
+    if place is not None:
+        note_verification(
+            place, network=found.name, data=found.data, images=len(images), radii=radii,
+            cascade=stages, timeout=limit, seed=seed,
+        )  # fmt: skip
     show(results, form)
 
 
-def store_directory(target: str, out: Path | None) -> Path:
-    """Where results go: --out, or the run directory itself."""
+def store_directory(target: str, out: Path | None) -> Path | None:
+    """Where results go: --out, or the run directory itself; None: nowhere, they are only shown."""
     if out is not None:
         return out
     if (Path(target) / "config.toml").is_file():
         return Path(target)
-    raise InputError(f"{target!r} is no run directory, so say where the results shall go: --out DIR")
+    typer.echo(
+        "results are shown and not kept; with --out DIR they are, and a second start goes on", err=True
+    )
+    return None
 
 
 COLUMNS = (
@@ -247,7 +255,8 @@ def show(results: Results, form: Format) -> None:
         typer.echo()
         stages: list[list[Cell]] = [[str(s.eps), *line] for s in summaries for line in s.stages]
         print_table(("eps", "stage", "status", "images"), stages)
-        typer.echo(f"\nresults: {results.path}")
+        if results.path is not None:
+            typer.echo(f"\nresults: {results.path}")
 
 
 def _row(summary: Summary) -> list[Cell]:

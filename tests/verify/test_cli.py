@@ -74,9 +74,18 @@ def test_verify_then_results(folder: Path, data: Path) -> None:
     assert "verified error" in run("results", folder / "out", "--eps", "1/20")
 
 
+def test_without_a_place_results_are_only_shown(data: Path) -> None:
+    given = ("verify", TARGET, "--data", data, "--eps", "1/20", "--cascade", "fast", "--jobs", 1)
+    done = runner.invoke(build_app(), [str(value) for value in given])
+    assert done.exit_code == 0, done.stderr
+    assert "verified error" in done.stdout
+    assert "results:" not in done.stdout
+    assert "not kept; with --out DIR they are" in done.stderr
+
+
 def test_mistakes_are_named(folder: Path, data: Path) -> None:
-    assert "say where the results shall go: --out DIR" in error(
-        "verify", TARGET, "--eps", "0.1", "--data", data
+    assert "'fast' has neither a MIP nor an LP stage" in error(
+        "verify", TARGET, "--eps", "0.1", "--data", data, "--cascade", "fast", "--tighten", 4
     )
     assert "FIRST:LAST:STEP" in error("verify", TARGET, "--eps", "0:1", "--out", folder)
     assert "choose one of: default, paper, fast" in error(
