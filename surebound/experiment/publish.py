@@ -18,11 +18,11 @@ from surebound.verify.identity import weights_hash
 
 
 def portable(command: str) -> str:
-    """A run's command without what belongs to the machine it ran on: the script's path, directories, threads."""
+    """A run's command without what belongs to the machine it ran on: its script, directories, threads, workers."""
     words, kept = shlex.split(command)[1:], ["surebound"]
     skip = False
     for word in words:
-        own = word.split("=")[0] in ("--out", "--data-dir", "--threads")
+        own = word.split("=")[0] in ("--out", "--data-dir", "--threads", "--reuse", "--jobs")
         if not (skip or own):
             kept.append(word)
         skip = own and "=" not in word
