@@ -31,7 +31,7 @@ FLAGS = (
 )
 #: With OpenMP (PyTorch's own copy is already loaded under the same name) or, where there is none, one thread.
 THREADING = (("-fopenmp",), ("-fopenmp-simd",), ())
-BUILD_SECONDS = 60
+BUILD_SECONDS = 300  # of a busy machine; three or four on an idle one
 
 _log = logging.getLogger("surebound")
 

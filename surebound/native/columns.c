@@ -8,9 +8,6 @@
 #pragma GCC optimize("fp-contract=fast")
 #endif
 
-typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
-typedef int32_t bits __attribute__((vector_size(32), aligned(4), may_alias));
-
 /* v = slope u + gap noise for the K columns of one example; without u (NULL): v = gap noise. */
 static void line_up(const float *u, const float *slope, const float *gap, const float *noise, int64_t k, int64_t n, float *v) {
     for (int64_t i = 0; i < k; i++, v += n, noise += n) {

@@ -3,17 +3,26 @@
    Values lie with channels innermost; rows that come from a flattened layer may lie plane by plane (`planes` of them; 0: as
    the others), and their gradients go back so. An example is the work of one thread. */
 
-static void to_innermost(const float *from, int64_t planes, int64_t n, float *to) {
-    int64_t size = n / planes;
-    for (int64_t p = 0; p < size; p++)
-        for (int64_t c = 0; c < planes; c++) to[p * planes + c] = from[c * size + p];
+typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t bits __attribute__((vector_size(32), aligned(4), may_alias));
+
+/* (rows, columns) -> (columns, rows), eight by eight: what is written lies side by side. */
+static void turn(const float *from, int64_t rows, int64_t columns, float *to) {
+    for (int64_t r = 0; r < rows; r += 8)
+        for (int64_t c = 0; c < columns; c++) {
+            const float *x = from + r * columns + c;
+            float *y = to + c * rows + r;
+            if (rows - r >= 8) {
+                eight v = {x[0], x[columns], x[2 * columns], x[3 * columns], x[4 * columns], x[5 * columns], x[6 * columns],
+                           x[7 * columns]};
+                *(eight *)y = v;
+            } else
+                for (int64_t k = 0; k < rows - r; k++) y[k] = x[k * columns];
+        }
 }
 
-static void to_planes(const float *from, int64_t planes, int64_t n, float *to) {
-    int64_t size = n / planes;
-    for (int64_t c = 0; c < planes; c++)
-        for (int64_t p = 0; p < size; p++) to[c * size + p] = from[p * planes + c];
-}
+static void to_innermost(const float *from, int64_t planes, int64_t n, float *to) { turn(from, planes, n / planes, to); }
+static void to_planes(const float *from, int64_t planes, int64_t n, float *to) { turn(from, n / planes, planes, to); }
 
 /* back = upper a where a > 0, else lower a (without lower: upper a); offset (S, B) = sum of max(a, 0) top. */
 int64_t surebound_pull(const float *a, const float *lower, const float *upper, const float *top, int64_t s, int64_t b, int64_t n,
@@ -27,17 +36,16 @@ int64_t surebound_pull(const float *a, const float *lower, const float *upper, c
         for (int64_t e = 0; e < b; e++)
             for (int64_t i = 0; i < s && !failed; i++) {
                 const float *x = a + (i * b + e) * n, *up = upper + e * n, *low = lower ? lower + e * n : up, *t = top + e * n;
-                float *to = back + (i * b + e) * n, total[8] = {0};
+                float *to = back + (i * b + e) * n, sum = 0.0f;
+                eight total = {0};
                 if (planes) to_innermost(x, planes, n, moved), x = moved;
                 int64_t j = 0;
-                for (; j + 8 <= n; j += 8)
-#pragma omp simd
-                    for (int64_t m = 0; m < 8; m++) {
-                        float v = x[j + m];
-                        to[j + m] = v * (v > 0.0f ? up[j + m] : low[j + m]);
-                        total[m] += (v > 0.0f ? v : 0.0f) * t[j + m];
-                    }
-                float sum = 0.0f;
+                for (; j + 8 <= n; j += 8) { /* written out: the compiler makes no vectors of the choice by itself */
+                    eight v = *(const eight *)(x + j);
+                    bits on = v > 0.0f, u = *(const bits *)(up + j), l = *(const bits *)(low + j);
+                    *(eight *)(to + j) = v * (eight)((on & u) | (~on & l));
+                    total += (eight)(on & (bits)v) * *(const eight *)(t + j);
+                }
                 for (int64_t m = 0; m < 8; m++) sum += total[m];
                 for (; j < n; j++) {
                     to[j] = x[j] * (x[j] > 0.0f ? up[j] : low[j]);
