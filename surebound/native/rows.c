@@ -42,7 +42,7 @@ int64_t surebound_pull(const float *a, const float *lower, const float *upper, c
                 int64_t j = 0;
                 for (; j + 8 <= n; j += 8) { /* written out: the compiler makes no vectors of the choice by itself */
                     eight v = *(const eight *)(x + j);
-                    bits on = v > 0.0f, u = *(const bits *)(up + j), l = *(const bits *)(low + j);
+                    bits on = v > (eight){0}, u = *(const bits *)(up + j), l = *(const bits *)(low + j);
                     *(eight *)(to + j) = v * (eight)((on & u) | (~on & l));
                     total += (eight)(on & (bits)v) * *(const eight *)(t + j);
                 }
