@@ -72,8 +72,10 @@ def read_bytes(path: str | Path, limit: int = LARGEST_FILE) -> bytes:
             else:
                 with gzip.GzipFile(fileobj=file) as unpacked:
                     content = unpacked.read(limit + 1)
-    except (OSError, EOFError, zlib.error) as error:
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise GraphError(f"{path} cannot be read: {error}") from error
+    except OSError as error:
+        raise GraphError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
     if len(content) > limit:
         raise GraphError(f"{path} holds more than {limit} bytes; that is no file of this kind")
     return content
