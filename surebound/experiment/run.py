@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ def start(config: Config, path: Path, caller: Caller) -> RunResult:
         if group.leader:
             RunDirectory.create(path, config)
         group.barrier()
-        return _execute(RunDirectory.open(path), dataset, caller, group)
+        return _alone(RunDirectory.open(path), dataset, caller, group)
 
 
 def resume(path: Path, caller: Caller) -> RunResult:
@@ -64,6 +65,11 @@ def resume(path: Path, caller: Caller) -> RunResult:
     with process_group() as group:
         run = RunDirectory.open(path)
         dataset = data.load(run.config.data.name, caller.data_dir)
+        return _alone(run, dataset, caller, group)
+
+
+def _alone(run: RunDirectory, dataset: data.Dataset, caller: Caller, group: Group) -> RunResult:
+    with run.alone() if group.leader else contextlib.nullcontext():
         return _execute(run, dataset, caller, group)
 
 

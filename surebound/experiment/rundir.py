@@ -10,9 +10,11 @@ results.json       error rates of the final weights, with rounding control
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,27 @@ class RunDirectory:
     def checkpoints(self, keep: int = 2) -> CheckpointStore:
         """The run's checkpoints."""
         return CheckpointStore(self.path / "checkpoints", keep)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Refuse a second process that would train the same run; a killed one leaves nothing behind."""
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            yield
+            return
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(
+                    f"another process is training {self.path}: wait for it, or stop it and "
+                    f"`surebound resume {self.path}`"
+                ) from None
+            yield
+        finally:
+            os.close(handle)
 
     def weights(self) -> Path:
         """The final weights or, of an unfinished run, those of the last checkpoint."""

@@ -328,6 +328,14 @@ class TestZoo:
             zoo.Architecture("smal", (1, 8, 8), 10)
 
 
+def test_two_processes_do_not_train_one_run(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    assert not run.start(config(), path, caller(stop_after=5)).outcome.finished
+    with RunDirectory.open(path).alone(), pytest.raises(RunError, match="another process is training"):
+        run.resume(path, caller())
+    assert run.resume(path, caller()).outcome.finished
+
+
 def test_an_unusable_device_is_named(tmp_path: Path) -> None:
     broken = replace(config(), run=RunConfig(device="cuda:7", threads=1))
     if torch.cuda.is_available():
