@@ -216,11 +216,16 @@ def _images(
     images, labels = split.batch(torch.arange(len(split) if first is None else min(first, len(split))))
     limit = float("inf") if timeout is None else timeout
     here = None if cluster is not None else jobs or os.cpu_count() or 1
-    with Counter() as progress:
-        results = decide(
-            found.model, images, labels, radii, stages,
-            timeout=limit, jobs=here, cluster=cluster, out=place, mix=mix, seed=seed, progress=progress,
-        )  # fmt: skip
+    try:
+        with Counter() as progress:
+            results = decide(
+                found.model, images, labels, radii, stages,
+                timeout=limit, jobs=here, cluster=cluster, out=place, mix=mix, seed=seed, progress=progress,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        kept = "nothing was kept: use --out DIR" if place is None else "the same command goes on from here"
+        typer.echo(f"stopped; {kept}", err=True)
+        raise
     if place is not None:
         note_verification(
             place, network=found.name, data=found.data, images=len(images), radii=radii,

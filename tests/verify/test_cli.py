@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -101,3 +102,17 @@ def _store(folder: Path) -> Path:
 
     Store.open(folder / "empty" / "results.db", Identity("w", "s", "c")).close()
     return folder / "empty"
+
+
+def test_who_stops_it_is_told_whether_it_goes_on(
+    folder: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*given: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["surebound.verify"], "verify", stopped)
+    words = ["verify", TARGET, "--data", str(data), "--eps", "0.05"]
+    kept = runner.invoke(build_app(), [*words, "--out", str(folder / "stopped")])
+    assert "stopped; the same command goes on from here" in kept.stderr
+    assert kept.exit_code == 130
+    assert "nothing was kept: use --out DIR" in runner.invoke(build_app(), words).stderr
