@@ -112,7 +112,7 @@ class Interval:
     @property
     def magnitude(self) -> Tensor:
         """max |x| over the interval."""
-        return torch.maximum(self.upper, -self.lower)
+        return self.lower.neg().clamp_(min=self.upper)
 
     @property
     def shape(self) -> torch.Size:

@@ -166,8 +166,8 @@ class AffineRounding:
         """What to multiply by |A|: the radius with the rounding of the centre's product folded in."""
         if self.is_free:
             return radius
-        paid = torch.add(radius * self.on_radius, center.abs(), alpha=self.on_center)
-        return paid + self.absolute
+        paid = center.abs().mul_(self.on_center)  # one new array: fresh memory costs more than arithmetic
+        return paid.add_(radius, alpha=self.on_radius).add_(self.absolute)
 
     def after(self, terms: int, largest: float) -> float:
         """``radius_in`` adds ``absolute`` before the product with |A|; this, added after it, is at least as much.
@@ -287,6 +287,11 @@ def extent_of_sizes(size: Tensor) -> tuple[float, bool]:
     low, high = (float(end) for end in torch.aminmax(size.detach()))
     # Mostly no number is that small, zero neither; only then it is worth a look at each of them.
     return high, not low > least and bool(((size <= least) & (size > 0)).any())
+
+
+def per_example(size: Tensor) -> Tensor:
+    """The largest entry of each example of (B, ...): (B,). Not by flattening, which copies some orders of memory."""
+    return size.amax(dim=tuple(range(1, size.dim()))) if size.dim() > 1 else size
 
 
 #: Entries of an array that a blocked loop works on at a time: a few of them fit a core's cache.

@@ -94,8 +94,10 @@ def bounds(
     import torch
 
     from surebound.experiment.target import load_target
+    from surebound.native import keep_memory
     from surebound.region import LinfBall
 
+    keep_memory()  # batch after batch needs the same arrays
     target = load_target(model, weights=weights, data=data, data_dir=data_dir)
     network, test = target.model, target.test()
     chosen = choose(len(test), index or [], first)

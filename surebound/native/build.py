@@ -37,7 +37,7 @@ _log = logging.getLogger("surebound")
 
 
 #: In this order, as one text: kernels.c includes what all of them need.
-FILES = ("kernels.c", "rows.c", "columns.c", "products.c")
+FILES = ("kernels.c", "rows.c", "wide.c", "columns.c", "products.c")
 
 
 def _source() -> str:
@@ -133,6 +133,15 @@ def _declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     kernels.surebound_largest_backward.restype = None
     kernels.surebound_unfold.argtypes = [p, *[n] * 10, p, n]
     kernels.surebound_unfold.restype = None
+    kernels.surebound_wide_pull.argtypes = [p, p, n, p, p, n, n, n, n, p, p, n]
+    kernels.surebound_wide_pull.restype = n
+    kernels.surebound_wide_dot.argtypes = [p, p, p, n, n, n, p, n]
+    kernels.surebound_wide_dot.restype = None
+    kernels.surebound_wide_maximum.argtypes = [p, p, p, n, n, n, p, p, n]
+    kernels.surebound_wide_maximum.restype = None
+    f = ctypes.c_float
+    kernels.surebound_relu_lines.argtypes = [p, p, n, n, n, f, f, f, p, p, p, p, p, n]
+    kernels.surebound_relu_lines.restype = n
     kernels.surebound_lines.argtypes = [p, p, p, p, n, n, n, p, n]
     kernels.surebound_lines.restype = None
     kernels.surebound_lines_backward.argtypes = [p, p, p, p, n, n, n, p, p, p, n]

@@ -19,6 +19,7 @@ from torch import Tensor
 from surebound.errors import InputError
 from surebound.graph import Program
 from surebound.interval import Interval
+from surebound.native import wide
 from surebound.numerics import (
     Soundness,
     abs_dot,
@@ -160,7 +161,7 @@ class Relaxed:
             split = node.name in betas and node.name in self.splits
             if step.owes:
                 for source, coefficients in terms:
-                    if split or source == target or not self._pays(source):
+                    if split or source == target or not self.pays(source):
                         total = self._add(total, self._rounding(source, coefficients, step.owes))
             if split:
                 terms.append((sources[0], betas[node.name].clamp(min=0) * self.splits[node.name]))
@@ -179,7 +180,7 @@ class Relaxed:
     def _add(self, total: Tensor, more: Tensor) -> Tensor:
         return total + more if self.mode is Soundness.NONE else add_up(total, more)
 
-    def _pays(self, source: str) -> bool:
+    def pays(self, source: str) -> bool:
         """Will the step of a value pay for a rounding of its coefficients? Only if they come from one place."""
         step = self.steps.get(source)
         return isinstance(step, AffineStep) and step.error is not None and self.constants.used_once(source)
@@ -188,7 +189,9 @@ class Relaxed:
         """What a rounding of the coefficients of a value may cost: rate |a|.max|x|."""
         if self.mode is Soundness.NONE:
             return a.new_zeros(a.shape[:2], dtype=torch.float64)
-        return abs_dot(a, self.bounds[source].magnitude) * (rate * (1 + 2.0**-9))
+        magnitude = self.bounds[source].magnitude
+        quick = wide.dot(a, None, magnitude)
+        return (abs_dot(a, magnitude) if quick is None else quick) * (rate * (1 + 2.0**-9))
 
     def upper(self, form: Form, at: str | None = None) -> Tensor:
         """The largest value of a form over the bounds of the value it is about: (S, B), rounded up to the dtype."""
@@ -266,6 +269,9 @@ def maximum(a: Tensor, box: Interval, offset: Tensor, mode: Soundness) -> Tensor
     finite = bool(magnitude.isfinite().all())
     if mode is Soundness.NONE and finite:
         return offset + largest(a, box.center, box.radius)
+    quick = wide.maximum(a, box.lower, box.upper) if finite else None
+    if quick is not None:
+        return add_up(offset + quick[0], (quick[1] * (1 + 2.0**-20) + offset.abs()) * _last_rounding(a))
     positive = a.clamp(min=0)
     sides = ((positive, box.upper), (a - positive, box.lower))
     if finite:
@@ -275,9 +281,13 @@ def maximum(a: Tensor, box: Interval, offset: Tensor, mode: Soundness) -> Tensor
         best = sum((p.flatten(2).sum(2) if p.dim() > 2 else p for p in products), offset)
     if mode is Soundness.NONE:
         return best
-    terms = math.prod(a.shape[2:]) + 8
     rounding = abs_dot(a, magnitude) * (1 + 2 * dot_rounding(magnitude.shape, a.dtype)) + offset.abs()
-    return add_up(best, rounding * (4 * gamma(terms, torch.float64)))
+    return add_up(best, rounding * _last_rounding(a))
+
+
+def _last_rounding(a: Tensor) -> float:
+    """Of a.x + offset in float64, relative to |a|.|x| + |offset|."""
+    return 4 * gamma(math.prod(a.shape[2:]) + 8, torch.float64)
 
 
 def _wide_dot(a: Tensor, v: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -15,8 +16,8 @@ from surebound.graph import Node, Program
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness, exact_kernels, no_information
-from surebound.propagate.backward import Relaxed
-from surebound.propagate.constants import Constants, affine_in_one, environment, varying_sources
+from surebound.propagate.backward import Form, Relaxed
+from surebound.propagate.constants import Constants, affine_in_one, varying_sources
 from surebound.propagate.interval import apply_rule
 from surebound.propagate.steps import step_of
 from surebound.rules import Context
@@ -77,19 +78,25 @@ def margins_from(
 
 def _block(program: Program, tail: Tail, inside: Interval, c: Tensor, d: Tensor, mode: Soundness) -> Tensor:
     """Margins (B, S) of some examples: the merged bound, in the sound modes never above the unmerged one."""
-    if mode is Soundness.NONE:
-        return _merged(program, tail, _through(program, tail, inside, mode), c, d, mode)
-    with exact_kernels():
-        bounds = _through(program, tail, inside, mode)
-        upper = _merged(program, tail, bounds, c, d, mode)
+    constants = Constants(program)
+    with nullcontext() if mode is Soundness.NONE else exact_kernels():
+        bounds = _through(constants, tail, inside, mode)
+        steps = {node.name: step_of(constants, node, bounds, mode) for node in tail.nodes}
+        relaxed = Relaxed(program, mode, constants, bounds, steps)
+        output, a, offset = relaxed.query(c, d)
+        form = relaxed.pull(output, a, offset, stop=tail.start)  # docs/soundness.md, Lemma 2
+        upper = relaxed.upper(form, at=tail.start).transpose(0, 1)
+        if mode is Soundness.NONE:
+            return upper
         if tail.nodes:
-            upper = torch.fmin(upper, _merged(program, Tail(program.graph.output, ()), bounds, c, d, mode))
+            unmerged = relaxed.upper(Form(a, offset, {}), at=output)
+            upper = torch.fmin(upper, unmerged.transpose(0, 1))
     return no_information(upper, upper)[1]
 
 
-def _through(program: Program, tail: Tail, inside: Interval, mode: Soundness) -> dict[str, Interval]:
+def _through(constants: Constants, tail: Tail, inside: Interval, mode: Soundness) -> dict[str, Interval]:
     """Interval bounds of every value of the tail."""
-    env, bounds = environment(program, inside.shape[0]), {tail.start: inside}
+    env, bounds = constants.of(inside.shape[0]), {tail.start: inside}
     for node in tail.nodes:
         local = {**env, **bounds}
         bounds[node.name] = apply_rule(
@@ -155,15 +162,3 @@ def _spread(radius: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
         return every.gather(1, labels.view(-1, 1, 1).expand(-1, 1, classes)).squeeze(1)
     merged = (weight.unsqueeze(0) - weight[labels].unsqueeze(1)).abs()  # (B, K, F)
     return torch.bmm(merged, radius.unsqueeze(2)).squeeze(2)
-
-
-def _merged(
-    program: Program, tail: Tail, bounds: dict[str, Interval], c: Tensor, d: Tensor, mode: Soundness
-) -> Tensor:
-    """c.z + d over the tail, c merged backwards through it; (B, S). See docs/soundness.md, Lemma 2."""
-    constants = Constants(program)
-    steps = {node.name: step_of(constants, node, bounds, mode) for node in tail.nodes}
-    relaxed = Relaxed(program, mode, constants, bounds, steps)
-    a, offset = relaxed.rows(c, d)
-    form = relaxed.pull(program.graph.output, a, offset, stop=tail.start)
-    return relaxed.upper(form, at=tail.start).transpose(0, 1)

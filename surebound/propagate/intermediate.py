@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.utils.checkpoint
 from torch import Tensor
 
 from surebound.graph import Node, Program
@@ -17,16 +15,15 @@ from surebound.interval import Interval
 from surebound.numerics import Soundness, exact_kernels
 from surebound.propagate.backward import Relaxed, intersect
 from surebound.propagate.constants import Constants, affine_in_one
+from surebound.propagate.entries import entries, rows_at_once
 from surebound.propagate.interval import apply_rule
 from surebound.propagate.steps import step_of
+from surebound.propagate.windows import entries_by_windows
 from surebound.rules import Context, check_supported, find
 from surebound.rules.relax_lines import Slopes
 
 #: Bytes that the coefficient arrays of one backward pass may take.
 MEMORY = 1 << 29
-
-#: Arrays of the size of the largest value that live at the same time in a pass without gradients.
-_LIVE = 6
 
 #: Bounds of the entries (B, *value) of a value, which a relaxation so far covers.
 Tighten = Callable[[Relaxed, str, Tensor], Interval]
@@ -55,13 +52,6 @@ def relax(
         return build.run()
     with exact_kernels():
         return build.run()
-
-
-def rows_at_once(relaxed: Relaxed, source: str, memory: int) -> int:
-    """How many rows of coefficients (specifications times boxes) a pass from a value can take in this memory."""
-    entries = max(math.prod(box.shape[1:]) for box in relaxed.bounds.values())
-    item = relaxed.bounds[source].lower.element_size()
-    return max(2, memory // (_LIVE * item * max(1, entries)))
 
 
 @dataclass
@@ -134,13 +124,16 @@ class _Build:
     def _backward(self, relaxed: Relaxed, source: str, where: Tensor) -> Interval:
         """Bounds of the entries ``where`` (B, *value) by backward passes, in blocks of examples and entries."""
         batch = where.shape[0]
+        local = entries_by_windows(relaxed, source, where, self.memory)
+        if local is not None:
+            return local
         room = rows_at_once(relaxed, source, self.memory)
         together = batch if self.program.graph.input_shape[0] is not None else max(1, min(batch, room // 2))
         parts = []
         for first in range(0, batch, together):
             index = slice(first, first + together)
             part = relaxed if together >= batch else relaxed.select(index)
-            parts.append(_entries(part, source, where[index], max(1, room // (2 * together))))
+            parts.append(entries(part, source, where[index], max(1, room // (2 * together))))
         return Interval(torch.cat([p.lower for p in parts]), torch.cat([p.upper for p in parts]))
 
     def _note(self, node: Node, sources: tuple[str, ...]) -> None:
@@ -168,35 +161,3 @@ def exactly_bounded(constants: Constants) -> set[str]:
     for node in constants.program.graph.nodes:
         _note(node, constants.sources(node), separate, exact)
     return separate | exact
-
-
-def _bounded(relaxed: Relaxed, source: str, rows: Tensor, offset: Tensor) -> Tensor:
-    """Upper bounds (B, R) of rows (R, B, *value); with gradients, computed again in the backward pass, because memory
-    is for one block, not for all of them."""
-
-    def bound() -> Tensor:
-        return relaxed.upper(relaxed.pull(source, rows, offset)).t()
-
-    if not torch.is_grad_enabled():
-        return bound()
-    again: Tensor = torch.utils.checkpoint.checkpoint(bound, use_reentrant=False, preserve_rng_state=False)
-    return again
-
-
-def _entries(relaxed: Relaxed, source: str, where: Tensor, block: int) -> Interval:
-    """Bounds of the marked entries, ``block`` of them per example at a time; infinite elsewhere."""
-    flat = where.flatten(1)
-    count = int(flat.sum(1).max()) if flat.numel() else 0
-    order = flat.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :count]  # (B, count)
-    like = relaxed.bounds[source].lower
-    lower = torch.full_like(like, -math.inf).flatten(1)
-    upper = torch.full_like(like, math.inf).flatten(1)
-    for first in range(0, count, block):
-        index = order[:, first : first + block]  # (B, R)
-        rows = like.new_zeros(index.shape[1], *flat.shape).scatter_(2, index.t().unsqueeze(2), 1.0)
-        rows = torch.cat([rows, -rows]).reshape(-1, *like.shape)  # (2R, B, *value)
-        offset = like.new_zeros(rows.shape[:2], dtype=torch.float64)
-        best = _bounded(relaxed, source, rows, offset)  # (B, 2R)
-        upper = upper.scatter(1, index, best[:, : index.shape[1]])
-        lower = lower.scatter(1, index, -best[:, index.shape[1] :])
-    return Interval(lower.reshape(like.shape), upper.reshape(like.shape))

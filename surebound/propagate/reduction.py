@@ -14,7 +14,8 @@ from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.numerics import Soundness, exact_kernels
 from surebound.propagate.backward import Relaxed, intersect
-from surebound.propagate.intermediate import MEMORY, relax, rows_at_once
+from surebound.propagate.entries import rows_at_once
+from surebound.propagate.intermediate import MEMORY, relax
 from surebound.propagate.reduced import Layer, Reduced, Rows
 from surebound.propagate.reduced_bounds import bounds_of_rows
 from surebound.rules.relax_lines import Lines

@@ -16,7 +16,17 @@ from surebound.errors import BoundError
 from surebound.graph import Node
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
-from surebound.numerics import PREPAID_ROUNDINGS, Soundness, abs_dot, dot, dot_rounding, gamma, tiny
+from surebound.native import wide
+from surebound.numerics import (
+    PREPAID_ROUNDINGS,
+    Soundness,
+    abs_dot,
+    dot,
+    dot_rounding,
+    gamma,
+    per_example,
+    tiny,
+)
 from surebound.propagate.constants import Constants, affine_in_one, taken_from
 from surebound.rules import Affine, Context, describe, find
 from surebound.rules.relax_gradient import along
@@ -70,12 +80,20 @@ class AffineStep:
             back = self.affine.adjoint(a, torch.Size((a.shape[1], *self.in_shape[1:])), *rest, **kwargs)
             return Pulled((back,), fixed.double())
         back = self.affine.adjoint(a, torch.Size((a.shape[1], *self.in_shape[1:])), *rest, **kwargs)
+        return Pulled((back,), self._offset(a))
+
+    def _offset(self, a: Tensor) -> Tensor:
+        """a.b + |a|.error + underflow: (S, B)."""
         offset = torch.zeros(a.shape[:2], dtype=torch.float64, device=a.device)
+        if self.constant is not None or self.error is not None:
+            quick = wide.dot(a, self.constant, self.error)
+            if quick is not None:
+                return quick if self.absolute is None else quick + self.absolute
         if self.constant is not None:
             offset = offset + dot(a, self.constant)
         if self.error is not None and self.absolute is not None:
             offset = offset + abs_dot(a, self.error) + self.absolute
-        return Pulled((back,), offset)
+        return offset
 
     def select(self, index: Index) -> AffineStep:
         if self.error is None or self.absolute is None:
@@ -131,20 +149,24 @@ class AffineStep:
         back = affine.adjoint_count(x.shape, *rest, **kwargs)
         if mode is Soundness.NONE or not (terms or back):
             return step
-        return step._paying(affine.magnitude(x.magnitude, *rest, **kwargs), x, terms, back, mode)
+        largest = x.magnitude
+        return step._paying(affine.magnitude(largest, *rest, **kwargs), largest, terms, back, mode)
 
-    def _paying(self, size: Tensor, x: Interval, terms: int, back: int, mode: Soundness) -> AffineStep:
-        """With the cost of rounding: the network's own (DEPLOYED), the constant's, the coefficients', the sums'."""
+    def _paying(self, size: Tensor, x: Tensor, terms: int, back: int, mode: Soundness) -> AffineStep:
+        """With the cost of rounding: the network's own (DEPLOYED), the constant's, the coefficients', the sums'.
+
+        x: max |x| (B, *in); size: |W| x + |b|, (B, *out).
+        """
         own = gamma(terms + 2, x.dtype) * (2 if mode is Soundness.DEPLOYED else 1)
         # What it is given may have been rounded, too: PREPAID_ROUNDINGS / 2 times since somebody paid.
         coefficients = gamma(back + 2, x.dtype) + gamma(PREPAID_ROUNDINGS // 2, x.dtype)
         sums = dot_rounding(size.shape, x.dtype)
         # size itself is a rounded sum of ``terms`` products, and so are its own multiples and their dot products.
         rate = (own + coefficients + sums) * (1 + 2 * gamma(terms + 8, x.dtype)) * (1 + 2 * sums)
-        largest = size.flatten(1).amax(1).double()
-        most = 1 + largest + x.magnitude.flatten(1).amax(1).double()  # (B,)
+        largest = per_example(size).double()
+        most = 1 + largest + per_example(x).double()  # (B,)
         under = 8.0 * (terms + back + 1) * tiny(x.dtype) * most
-        error = size * rate + under.to(size.dtype).reshape(-1, *([1] * (size.dim() - 1)))
+        error = (size * rate).add_(under.to(size.dtype).reshape(-1, *([1] * (size.dim() - 1))))
         limit = torch.finfo(x.dtype).max / 4
         if mode is Soundness.DEPLOYED and bool((largest > limit).any()):  # a sum that overflows in some order
             error = error.masked_fill(size > limit, math.inf)

@@ -89,6 +89,12 @@ def _compiled(w: Tensor, dil: Sizes, groups: int) -> bool:
     return w.dim() == 4 and groups == 1 and all(d == 1 for d in dil)
 
 
+def by_windows(a: Tensor, w: Tensor, pad: Sizes, dil: Sizes, groups: int) -> bool:
+    """Is that the quickest form also without gradients, and not much larger than a (N, out, *size) itself?"""
+    small = windowed(w, groups) and w[0].numel() <= 2 * w.shape[0]
+    return small and a.device.type == "cpu" and (a.is_contiguous() or _plain(w, pad, dil, groups))
+
+
 def _plain(w: Tensor, pad: Sizes, dil: Sizes, groups: int) -> bool:
     """Windows side by side in memory, as the compiled sums of them want it."""
     return windowed(w, groups) and not any(pad) and all(d == 1 for d in dil)

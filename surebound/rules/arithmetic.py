@@ -17,7 +17,7 @@ from surebound.numerics import Soundness, has_subnormal, outward, pay, tiny
 from surebound.rules.activation import elementwise_interval
 from surebound.rules.mip_arithmetic import encode_difference, encode_product, encode_quotient, encode_sum
 from surebound.rules.power import SQUARE, check_clear_of_zero
-from surebound.rules.registry import Affine, Context, Rule, register
+from surebound.rules.registry import Affine, Context, Local, Rule, register
 
 Operand = Interval | Tensor | float | int
 
@@ -174,18 +174,31 @@ def _size(value: Any) -> Any:
     return value.abs() if isinstance(value, Tensor) else abs(value)
 
 
+def _same_everywhere(c: Any, alpha: Any = 1) -> Local | None:
+    """An operand that is the same at all positions of images (B, C, H, W) and for all examples."""
+    if isinstance(c, Tensor) and (
+        c.dim() > 4 or any(n != 1 for n in (*c.shape[-2:], *c.shape[: max(0, c.dim() - 3)]))
+    ):
+        return None
+    return Local()
+
+
 def _linear(sign: int, first: bool, position: int) -> Affine:
     """Facts of  +-(alpha or 1) x + ...: ``first`` if alpha multiplies the constant and not x."""
+
+    def adjoint(a: Tensor, in_shape: torch.Size, c: Any, alpha: float = 1) -> Tensor:
+        return reduce_to(a if first and sign > 0 else a * (sign * (1 if first else alpha)), in_shape)
+
     return Affine(
-        adjoint=lambda a, in_shape, c, alpha=1: reduce_to(
-            a if first and sign > 0 else a * (sign * (1 if first else alpha)), in_shape
-        ),
+        adjoint=adjoint,
         magnitude=lambda m, c, alpha=1: (
             m * (1 if first else abs(alpha)) + _size(c) * (abs(alpha) if first else 1)
         ),
         terms=_two,
         adjoint_terms=_spread,
         position=position,
+        local=_same_everywhere,
+        local_adjoint=adjoint,
     )
 
 
@@ -193,17 +206,29 @@ def _encode_rsub(encoder: Any, shape: Any, x: Any, y: Any, alpha: float = 1) -> 
     return encode_difference(encoder, shape, y, x, alpha=alpha)
 
 
+def _times_adjoint(a: Tensor, in_shape: torch.Size, c: Any) -> Tensor:
+    return reduce_to(a * c, in_shape)
+
+
+def _quotient_adjoint(a: Tensor, in_shape: torch.Size, c: Any) -> Tensor:
+    return reduce_to(a / c, in_shape)
+
+
 _TIMES = Affine(
-    adjoint=lambda a, in_shape, c: reduce_to(a * c, in_shape),
+    adjoint=_times_adjoint,
     magnitude=lambda m, c: m * _size(c),
     terms=_two,
     adjoint_terms=_spread,
+    local=_same_everywhere,
+    local_adjoint=_times_adjoint,
 )
 _QUOTIENT = Affine(
-    adjoint=lambda a, in_shape, c: reduce_to(a / c, in_shape),
+    adjoint=_quotient_adjoint,
     magnitude=lambda m, c: m / _size(c),
     terms=_two,
     adjoint_terms=_spread,
+    local=_same_everywhere,
+    local_adjoint=_quotient_adjoint,
 )
 
 for _overload in ("Tensor", "Scalar"):

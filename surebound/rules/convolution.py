@@ -13,9 +13,9 @@ from torch import Tensor
 
 from surebound.errors import BoundError
 from surebound.interval import Interval
-from surebound.rules.adjoint_gradient import convolution_adjoint
+from surebound.rules.adjoint_gradient import by_windows, convolution_adjoint
 from surebound.rules.affine import weighted
-from surebound.rules.registry import Affine, Context, Rule, register
+from surebound.rules.registry import Affine, Context, Local, Rule, register
 from surebound.rules.vjp import vjp_adjoint
 
 _CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -120,16 +120,43 @@ def _conv_adjoint(
     if isinstance(padding, str):
         return vjp_adjoint(_CONVOLUTIONS[rank], a, in_shape, weight, None, stride, padding, dilation, groups)
     each = [v * rank if len(v) == 1 else v for v in (_tuple(stride), _tuple(padding), _tuple(dilation))]
-    if torch.is_grad_enabled() and (a.requires_grad or weight.requires_grad):
-        flat = a.flatten(0, 1)
+    flat = a.flatten(0, 1)
+    trains = torch.is_grad_enabled() and (a.requires_grad or weight.requires_grad)
+    if trains or by_windows(flat, weight, each[1], each[2], groups):
         back = convolution_adjoint(flat, weight, tuple(in_shape[-rank:]), each[0], each[1], each[2], groups)
         return back.reshape(*a.shape[:2], *back.shape[1:])
     sizes = zip(in_shape[-rank:], a.shape[-rank:], weight.shape[2:], *each, strict=True)
     # What the forward convolution's stride left over at the far end gets coefficient zero.
     left_over = tuple(n - ((o - 1) * s - 2 * p + d * (k - 1) + 1) for n, o, k, s, p, d in sizes)
-    flat = a.reshape(-1, *a.shape[2:])
     back = _TRANSPOSED[rank](flat, weight, None, each[0], each[1], left_over, groups, each[2])
     return back.reshape(*a.shape[:2], *back.shape[1:])
+
+
+def _conv_local(
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Local | None:
+    if isinstance(padding, str) or weight.dim() != 4:
+        return None
+    stride, pad, dil = (v * 2 if len(v) == 1 else v for v in map(_tuple, (stride, padding, dilation)))
+    return Local(tuple(weight.shape[2:]), stride, pad, dil)
+
+
+def _conv_local_adjoint(
+    a: Tensor,
+    in_shape: torch.Size,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    return _conv_adjoint(2, a, in_shape, weight, None, stride, 0, dilation, groups)
 
 
 def _conv_constant(
@@ -163,6 +190,8 @@ for _rank, _conv in _CONVOLUTIONS.items():
                     adjoint_terms=_adjoint_terms,
                     constant=_conv_constant,
                     linear=partial(_conv_linear, _conv),
+                    local=_conv_local if _rank == 2 else None,
+                    local_adjoint=_conv_local_adjoint if _rank == 2 else None,
                 ),
             )
         )

@@ -12,7 +12,7 @@ from torch import Tensor
 from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.rules.mip_arithmetic import encode_concatenation, encode_stack
-from surebound.rules.registry import Affine, Context, Rule, register
+from surebound.rules.registry import Affine, Context, Local, Rule, register
 from surebound.rules.selection import lowers, monotone, refuse_varying, uppers
 from surebound.rules.shape import overload_of, zero
 from surebound.rules.vjp import vjp_adjoint
@@ -146,7 +146,19 @@ def _pad_copies(pad: Sequence[int], mode: str = "constant", value: float | None 
     return total
 
 
-_PAD = Affine(_pad_adjoint, _pad_magnitude, _pad_terms, _pad_copies)
+def _pad_local(pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Local | None:
+    """Zeros around images."""
+    if mode != "constant" or value or any(pad[4:]):
+        return None
+    sides = (*pad, 0, 0, 0)
+    return Local(pad=(sides[2], sides[0]))
+
+
+def _kept(a: Tensor, in_shape: torch.Size, *_: Any, **__: Any) -> Tensor:
+    return a
+
+
+_PAD = Affine(_pad_adjoint, _pad_magnitude, _pad_terms, _pad_copies, local=_pad_local, local_adjoint=_kept)
 register(Rule("aten.pad.default", "shape", _pad, _PAD))
 register(
     Rule(
@@ -158,6 +170,8 @@ register(
             magnitude=lambda m, pad, value=0: _pad_magnitude(m, pad, "constant", value),
             terms=lambda pad, value=0: _pad_terms(pad, "constant", value),
             adjoint_terms=zero,
+            local=lambda pad, value=0: _pad_local(pad, "constant", value),
+            local_adjoint=_kept,
         ),
     )
 )

@@ -10,7 +10,7 @@ from torch import Tensor
 from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.numerics import Soundness, pay, tiny, unit_roundoff
-from surebound.rules.registry import Affine, BatchNorm, Context, Rule, register
+from surebound.rules.registry import Affine, BatchNorm, Context, Local, Rule, register
 
 #: Roundings of the longest usual evaluation: 1/sqrt(var + eps) (3), times weight, times x, mean times scale, two sums.
 _ROUNDINGS = 8
@@ -121,6 +121,8 @@ register(
             adjoint_terms=lambda *_: _ROUNDINGS,
             constant=_constant,
             linear=_linear,
+            local=lambda *_: Local(),
+            local_adjoint=_adjoint,
         ),
         batch_norm=BatchNorm(
             statistics=_statistics,

@@ -34,6 +34,20 @@ IntervalRule = Callable[..., Any]  # (ctx, *args, **kwargs): Interval where the 
 
 
 @dataclass(frozen=True)
+class Local:
+    """An output at a position of the last two axes depends on a window of the input there.
+
+    Along each axis it starts at ``stride`` times the position minus ``pad`` and has ``kernel`` entries, ``dilation``
+    apart; what lies outside of the input counts as 0.
+    """
+
+    kernel: tuple[int, ...] = (1, 1)
+    stride: tuple[int, ...] = (1, 1)
+    pad: tuple[int, ...] = (0, 0)
+    dilation: tuple[int, ...] = (1, 1)
+
+
+@dataclass(frozen=True)
 class Affine:
     """Facts about an operator that is affine in one varying argument: y = A x + b.
 
@@ -56,6 +70,10 @@ class Affine:
     constant: Callable[..., Tensor | None] | None = None
     # A x alone: (x, *args, **kwargs) -> (N, *out). Without this, the operator's value minus b.
     linear: Callable[..., Tensor] | None = None
+    # For images (B, C, H, W), where entries depend on windows: (*args, **kwargs) -> Local, or None if they do not.
+    local: Callable[..., Local | None] | None = None
+    # ``adjoint`` from windows of the output to windows of the input, all of them without what lies outside: no padding.
+    local_adjoint: Callable[..., Tensor] | None = None
 
     def count(self, in_shape: tuple[int, ...], *args: Any, **kwargs: Any) -> int:
         """``terms`` for an operand of shape ``in_shape`` (B, *in)."""

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
+from surebound.native import wide
 from surebound.numerics import (
     CACHE_ENTRIES,
     Soundness,
@@ -102,6 +103,9 @@ class Lines:
             below, above = self.lower[0], self.upper[0]
             both = pull_lines(a, None if below is above else below, above, self.upper_intercept)  # type: ignore[arg-type]
             return Pulled((both[0],), both[1].double() + self.absolute)
+        quick = self._quick(a, slope)
+        if quick is not None:
+            return quick
         if self.exact and (slope is None or self.free is None):
             offset = self._offset(*_parts(a))
             return Pulled(self._spread([_times(a, s) for s in self.upper]), offset)
@@ -115,6 +119,19 @@ class Lines:
                 found, offset[rows, examples] = part._pull(a[rows, examples], own)
                 back[0][rows, examples] = found[0]
         return Pulled(self._spread(back), offset)
+
+    def _quick(self, a: Tensor, slope: Tensor | None) -> Pulled | None:
+        """Compiled, for lines of one operand of which the lower goes through 0; None where that is not possible."""
+        above = self.upper[0]
+        if self.lower_intercept is not None or len(self.upper) > 1 or not isinstance(above, Tensor):
+            return None
+        below: Slope | None = None if self.exact else self.lower[0]
+        if slope is not None and self.free is not None:
+            below = torch.where(self.free, slope.clamp(*self.free_range), self.lower[0])
+        if isinstance(below, float) or self.shapes[0][1:] != a.shape[2:]:
+            return None
+        found = wide.pull(a, below, above, self.upper_intercept)
+        return None if found is None else Pulled((found[0],), found[1] + self.absolute)
 
     def _written_out(self, a: Tensor) -> bool:
         """Does the pass with gradients have a written-out form? For activations with one bend."""

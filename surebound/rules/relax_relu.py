@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.numerics import Soundness, dot_rounding, tiny, unit_roundoff
+from surebound.native import wide
+from surebound.numerics import Soundness, dot_rounding, per_example, tiny, unit_roundoff
 from surebound.rules.registry import Context
 from surebound.rules.relax_gradient import chord
 from surebound.rules.relax_lines import Lines, lines
@@ -19,7 +20,30 @@ def relu_lines(ctx: Context, x: Interval) -> Lines:
     trains = torch.is_grad_enabled() and (x.lower.requires_grad or x.upper.requires_grad)
     if ctx.soundness is Soundness.NONE and trains:
         return _training_lines(x)
-    return hinge_lines(ctx, x, 0.0, 1.0)
+    return _quick_lines(ctx, x) or hinge_lines(ctx, x, 0.0, 1.0)
+
+
+def _quick_lines(ctx: Context, x: Interval) -> Lines | None:
+    """The numbers of ``hinge_lines`` in one compiled pass, if that is possible."""
+    sound = ctx.soundness is not Soundness.NONE
+    found = wide.relu_lines(x.lower, x.upper, sound, tiny(x.dtype), _outwards(x), 4 * tiny(x.dtype))
+    if found is None:
+        return None
+    chord, lower, top, free, largest = found
+    absolute, owes = _underflow(x, largest) if sound else torch.zeros(x.shape[0], dtype=torch.float64), 0.0
+    if sound:
+        owes = 2 * unit_roundoff(x.dtype)
+    return Lines((x.shape,), (lower,), (chord,), None, top, absolute, free, owes=owes)
+
+
+def _outwards(x: Interval) -> float:
+    """For two roundings of the intercept, and the dot product with the coefficients."""
+    return 1 + 8 * unit_roundoff(x.dtype) + 2 * dot_rounding(x.shape, x.dtype)
+
+
+def _underflow(x: Interval, largest: Tensor) -> Tensor:
+    """Of coefficients and offset (B,), given the largest |bound| of each example."""
+    return 16.0 * math.prod(x.shape[1:]) * tiny(x.dtype) * (1 + largest.double())
 
 
 def _training_lines(x: Interval) -> Lines:
@@ -65,10 +89,8 @@ def hinge_lines(ctx: Context, x: Interval, left: float, right: float, *, rounded
         return lines(ctx, (x,), (lower,), -error, (chord,), top.to(error.dtype) + error, free, (left, right))
     absolute, owes = torch.zeros(x.shape[0], dtype=torch.float64, device=x.device), 0.0
     if ctx.soundness is not Soundness.NONE:
-        # Two roundings of the intercept, and the dot product with the coefficients.
-        top = top * (1 + 8 * unit_roundoff(x.dtype) + 2 * dot_rounding(x.shape, x.dtype)) + 4 * tiny(x.dtype)
-        largest = x.magnitude.flatten(1).amax(1).double() if x.shape.numel() else absolute
-        absolute = 16.0 * math.prod(x.shape[1:]) * tiny(x.dtype) * (1 + largest)
+        top = top * _outwards(x) + 4 * tiny(x.dtype)
+        absolute = _underflow(x, per_example(x.magnitude) if x.shape.numel() else absolute)
         owes = 2 * unit_roundoff(x.dtype)
     return Lines((x.shape,), (lower,), (chord,), None, top, absolute, free, (left, right), owes)
 

@@ -1,0 +1,142 @@
+"""Sums of rows in float64, lines of ReLUs: compiled, against fractions and PyTorch, in every order of memory."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+from torch import Tensor
+
+from surebound.interval import Interval
+from surebound.native import build, wide
+from surebound.numerics import Soundness, dot_rounding
+from surebound.rules import Context
+from surebound.rules.relax_lines import Lines
+from surebound.rules.relax_relu import hinge_lines, relu_lines
+
+S, B, SHAPE = 3, 2, (5, 3, 3)
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    if build.library() is None:
+        pytest.skip("no C compiler here")
+    monkeypatch.setattr(wide, "WORTH", 1)
+
+
+def draw(*shape: int, seed: int = 0, last: bool = False) -> Tensor:
+    """Numbers of very different sizes; with channels (third axis from the end) innermost in memory, or not."""
+    generator = torch.Generator().manual_seed(seed)
+    value = torch.randn(shape, generator=generator) * 2.0 ** torch.randint(
+        -12, 12, shape, generator=generator
+    )
+    return value.movedim(-3, -1).contiguous().movedim(-1, -3) if last else value
+
+
+def exact(row: Tensor, v: Tensor) -> Fraction:
+    pairs = zip(row.flatten().tolist(), v.flatten().tolist(), strict=True)
+    return sum((Fraction(x) * Fraction(y) for x, y in pairs), Fraction(0))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("rows_last", [False, True])
+@pytest.mark.parametrize("last", [False, True])
+def test_sums_are_as_exact_as_stated(rows_last: bool, last: bool) -> None:
+    a, plain = draw(S, B, *SHAPE, last=rows_last), draw(1, SHAPE[0], 1, 1, seed=1)
+    size = draw(B, *SHAPE, seed=2, last=last).abs()
+    found = wide.dot(a, plain, size)
+    best = wide.maximum(a, -size, 2 * size)
+    assert found is not None
+    assert best is not None
+    for s in range(S):
+        for b in range(B):
+            row, bias = a[s, b], plain[0].expand(SHAPE)
+            total, whole = (
+                exact(row, bias) + exact(row.abs(), size[b]),
+                exact(row.abs(), bias.abs() + size[b]),
+            )
+            slack = Fraction(dot_rounding(torch.Size((B, 45)), torch.float64)) * whole * 2
+            assert abs(Fraction(float(found[s, b])) - total) <= slack
+            end = torch.where(row > 0, 2 * size[b], -size[b])
+            assert abs(Fraction(float(best[0][s, b])) - exact(row, end)) <= slack * 2
+            assert abs(Fraction(float(best[1][s, b])) - exact(row.abs(), 2 * size[b])) <= slack * 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("rows_last", [False, True])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("kind", ["one line", "two", "two per row"])
+def test_rows_back_through_lines(rows_last: bool, last: bool, kind: str) -> None:
+    a = draw(S, B, *SHAPE, last=rows_last)
+    upper, top = (draw(B, *SHAPE, seed=k, last=last) for k in (1, 2))
+    shape = (S, B, *SHAPE) if kind == "two per row" else (B, *SHAPE)
+    lower = None if kind == "one line" else draw(*shape, seed=3, last=last)
+    found = wide.pull(a, lower, upper, top)
+    assert found is not None
+    assert torch.equal(found[0], a * torch.where(a > 0, upper, upper if lower is None else lower))
+    for s in range(S):
+        for b in range(B):
+            row = a[s, b].clamp(min=0)
+            error = abs(Fraction(float(found[1][s, b])) - exact(row, top[b]))
+            assert error <= Fraction(dot_rounding(torch.Size((B, 45)), torch.float64)) * exact(
+                row, top[b].abs()
+            )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mode", [Soundness.NONE, Soundness.DEPLOYED])
+@pytest.mark.parametrize("last", [False, True])
+def test_the_lines_of_a_relu_are_the_same_bits(mode: Soundness, last: bool) -> None:
+    low = draw(B, *SHAPE, last=last)
+    high = low + draw(B, *SHAPE, seed=1, last=last).abs()
+    low[0, 0], high[0, 0] = 0.0, 0.0
+    low[0, 1], high[0, 1] = 0.0, 1e-42
+    low[0, 2], high[0, 2] = -1e38, 1e38
+    box = Interval(low, high)
+    quick, plain = relu_lines(Context(mode), box), hinge_lines(Context(mode), box, 0.0, 1.0)
+    for name in ("upper_intercept", "absolute", "free"):
+        assert torch.equal(getattr(quick, name), getattr(plain, name)), name
+    assert torch.equal(quick.upper[0], plain.upper[0])  # type: ignore[arg-type]
+    assert torch.equal(quick.lower[0], plain.lower[0])  # type: ignore[arg-type]
+    assert quick.owes == plain.owes
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("odd", [math.inf, math.nan])
+def test_what_is_not_finite_is_left_to_pytorch_and_never_lost(odd: float) -> None:
+    low, high = draw(B, 9), draw(B, 9).abs()
+    high[0, 0] = odd
+    assert wide.relu_lines(low, high.abs(), True, 1e-38, 1.0, 0.0) is None
+    a = draw(S, B, 9)
+    a[1, 1, 8] = math.nan
+    found, size = wide.dot(a, None, torch.ones(B, 9)), torch.ones(B, 9)
+    back = wide.pull(a, size, size, size)
+    best = wide.maximum(a, size, size)
+    assert found is not None
+    assert back is not None
+    assert best is not None
+    for value in (found, back[0][..., 8], back[1], best[0], best[1]):
+        assert bool(value[1, 1].isnan())
+
+
+def test_gradients_are_left_to_pytorch() -> None:
+    assert wide.dot(torch.ones(S, B, 9), None, torch.ones(B, 9)) is None
+    assert wide.pull(torch.ones(S, B, 9), None, torch.ones(B, 9), torch.ones(B, 9)) is None
+
+
+@torch.no_grad()
+def test_lines_pull_the_same_with_and_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    low = draw(B, *SHAPE, last=True)
+    box = Interval(low, low + draw(B, *SHAPE, seed=1, last=True).abs())
+    lines, a = relu_lines(Context(Soundness.DEPLOYED), box), draw(S, B, *SHAPE)
+    assert isinstance(lines, Lines)
+    slope = torch.rand(S, B, *SHAPE)
+    for own in (None, slope, slope[0]):
+        monkeypatch.setattr(wide, "WORTH", 1)
+        quick = lines.pull(a, own)
+        monkeypatch.setattr(wide, "WORTH", 1 << 40)
+        plain = lines.pull(a, own)
+        assert torch.equal(quick.coefficients[0], plain.coefficients[0])
+        torch.testing.assert_close(quick.offset, plain.offset, rtol=1e-5, atol=1e-3)
