@@ -170,7 +170,8 @@ def test_no_time_is_no_proof() -> None:
 
 def test_too_many_sub_problems_end_the_search() -> None:
     x, label = torch.full((1, 2), 0.5), torch.tensor([0])
-    by_signs = BranchAndBound(Options(seconds=600, domains=1), splits=("relu-splitting",))  # boxes would find it
+    # boxes would find it
+    by_signs = BranchAndBound(Options(seconds=600, domains=1), splits=("relu-splitting",))
     (record,) = run(needle(2), x, label, "2/5", by_signs)
     assert record.verdict.status is Status.UNKNOWN
     assert "more than 1 sub-problems" in record.verdict.detail
