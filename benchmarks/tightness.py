@@ -1,7 +1,7 @@
 """Tightness and cost of every bound on a nominal, an adversarial and an IBP-trained network: docs/linear-bounds.md.
 
     surebound train mnist-small-nominal --steps 2000 --seed 0 --out runs/nominal
-    surebound train mnist-small-adversarial-0.1 --steps 1000 --seed 0 --out runs/adversarial
+    surebound train mnist-small-adversarial-0.2 --steps 3000 --warmup 100 --ramp 1500 --seed 0 --out runs/adversarial
     python -m benchmarks.tightness nominal=runs/nominal adversarial=runs/adversarial IBP=mnist-small-ibp-0.4 \
         --eps 1/100 1/50 1/10
 
