@@ -26,7 +26,14 @@ from surebound.zoo import Architecture
 TRIAL_IMAGES = 3200  # at most, of a trial
 TRIAL_SECONDS = 2.0
 #: Seconds of one core for an image and a radius, by cascade, on the paper's small network. Mostly the attack.
-TYPICAL = {"bounded": 0.005, "curve": 0.05, "curve-wong": 0.1, "attacked": 0.2, "laptop": 0.2}
+TYPICAL = {
+    "bounded": 0.005,
+    "curve": 0.05,
+    "curve-wong": 0.1,
+    "attacked": 0.2,
+    "laptop": 0.2,
+    "laptop-wong": 0.2,
+}
 
 
 @dataclass(eq=False)

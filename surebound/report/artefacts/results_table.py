@@ -65,7 +65,7 @@ def _line(row: Row, scale: Scale, net: str) -> Line:
         return Line(row, why_not=f"not trained at scale {scale}")
     steps, batch = LAPTOP.get((row.data, row.method), (None, None))
     found = training(scale, row.data, net, row.method, radius, laptop_steps=steps, laptop_batch=batch)
-    cascade = scale.complete if row.method in VERIFIABLE else scale.attacked
+    cascade = scale.complete_for(row.method) if row.method in VERIFIABLE else scale.attacked
     return Line(row, found, Check(found, (row.eps,), cascade, scale.images))
 
 
