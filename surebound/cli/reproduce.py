@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -105,20 +106,27 @@ def _work(wanted: list[Artefact], plans: list[Plan], bench: Bench, level: Scale,
     from surebound.experiment.run import Caller
     from surebound.report.artefacts.write import write
 
-    with stop_on_signals() as stopped:
+    def say(text: str) -> None:
+        typer.echo(text, err=True)
 
-        def caller_for(name: str) -> Caller:
-            made = _caller(name)
-            return Caller(made.observer, lambda: bool(stopped), made.say)
-
-        bench = bench.with_caller(caller_for)
+    try:
         for artefact, plan in zip(wanted, plans, strict=True):
-            if not execute(plan, bench, lambda text: typer.echo(text, err=True)) or stopped:
-                typer.echo("stopped; the same command goes on from here", err=True)
-                raise typer.Exit(EXIT_STOPPED)
+            with stop_on_signals() as stopped:  # a training ends its step and saves itself
+
+                def caller_for(name: str, stopped: list[int] = stopped) -> Caller:
+                    made = _caller(name)
+                    return Caller(made.observer, lambda: bool(stopped), made.say)
+
+                bench = bench.with_caller(caller_for)
+                if not execute(replace(plan, checks=(), computations=()), bench, say) or stopped:
+                    raise KeyboardInterrupt
+            execute(plan, bench, say)  # every image that is decided is kept
             drawn = artefact.draw(bench, level)
             paths = write(artefact, drawn, level, out)
             typer.echo(f"{artefact.name}: {drawn.headline}\n  {paths[0]}")
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on from here")
+        raise typer.Exit(EXIT_STOPPED) from None
 
 
 def _data(level: Scale, out: Path, data_dir: Path | None) -> Path | None:
