@@ -19,9 +19,9 @@ def pull(a: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor) -> tuple[T
     given = _Given.of(a, lower, upper, top)
     if given is None:
         return None
-    back, offset = _like(a, given.last), a.new_empty(a.shape[:2])
+    back, offset = like(a, given.last), a.new_empty(a.shape[:2])
     failed = given.kernels.surebound_pull(
-        a.data_ptr(), _at(lower), upper.data_ptr(), top.data_ptr(), *given.sizes, given.planes, back.data_ptr(),
+        a.data_ptr(), at(lower), upper.data_ptr(), top.data_ptr(), *given.sizes, given.planes, back.data_ptr(),
         offset.data_ptr(), torch.get_num_threads(),
     )  # fmt: skip
     return None if failed else (back, offset)
@@ -46,8 +46,8 @@ def pull_backward(
     g_a = torch.empty_like(a)  # dense: the same strides
     found = [torch.empty_like(upper) if want else None for want in wanted]
     failed = given.kernels.surebound_pull_backward(
-        a.data_ptr(), g.data_ptr(), g_offset.data_ptr(), _at(lower), upper.data_ptr(), top.data_ptr(), *given.sizes,
-        given.planes, g_a.data_ptr(), *(_at(each) for each in found), torch.get_num_threads(),
+        a.data_ptr(), g.data_ptr(), g_offset.data_ptr(), at(lower), upper.data_ptr(), top.data_ptr(), *given.sizes,
+        given.planes, g_a.data_ptr(), *(at(each) for each in found), torch.get_num_threads(),
     )  # fmt: skip
     return None if failed else (g_a, *found)
 
@@ -62,7 +62,7 @@ def largest(a: Tensor, center: Tensor, radius: Tensor) -> Tensor | None:
         a.data_ptr(),
         center.data_ptr(),
         radius.data_ptr(),
-        *_sizes(a),
+        *sizes(a),
         best.data_ptr(),
         torch.get_num_threads(),
     )
@@ -76,7 +76,7 @@ def largest_backward(a: Tensor, g: Tensor, center: Tensor, radius: Tensor) -> Te
         return None
     g, g_a = g.to(torch.float32).contiguous(), torch.empty_like(a)
     kernels.surebound_largest_backward(
-        a.data_ptr(), g.data_ptr(), center.data_ptr(), radius.data_ptr(), *_sizes(a), g_a.data_ptr(),
+        a.data_ptr(), g.data_ptr(), center.data_ptr(), radius.data_ptr(), *sizes(a), g_a.data_ptr(),
         torch.get_num_threads(),
     )  # fmt: skip
     return g_a
@@ -100,7 +100,7 @@ class _Given:
     """The kernels, and how rows and slopes lie in memory."""
 
     def __init__(self, kernels: ctypes.CDLL, a: Tensor, *, last: bool, planes: int) -> None:
-        self.kernels, self.last, self.planes, self.sizes = kernels, last, planes, _sizes(a)
+        self.kernels, self.last, self.planes, self.sizes = kernels, last, planes, sizes(a)
 
     @classmethod
     def of(cls, a: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor) -> _Given | None:
@@ -124,16 +124,19 @@ def _plain(*values: Tensor) -> ctypes.CDLL | None:
     return library() if fits else None
 
 
-def _like(a: Tensor, last: bool) -> Tensor:
+def like(a: Tensor, last: bool) -> Tensor:
+    """Room for rows (S, B, *value); ``last``: images with channels innermost."""
     if not last:
         return a.new_empty(a.shape)
     s, b, c, h, w = a.shape
     return a.new_empty(s, b, h, w, c).movedim(-1, 2)
 
 
-def _sizes(a: Tensor) -> tuple[int, int, int]:
+def sizes(a: Tensor) -> tuple[int, int, int]:
+    """S, B, n."""
     return a.shape[0], a.shape[1], a[0, 0].numel()
 
 
-def _at(value: Tensor | None) -> int | None:
+def at(value: Tensor | None) -> int | None:
+    """Where a kernel finds it; NULL for None."""
     return None if value is None else value.data_ptr()

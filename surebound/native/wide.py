@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from surebound.native.build import library
+from surebound.native.rows import at, like, sizes
 
 #: From so many coefficients on it is worth looking for a compiler.
 WORTH = 1 << 15
@@ -24,20 +25,19 @@ def pull(a: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor) -> tuple[T
     if not _worth(a, *slopes) or (upper.shape, top.shape) != (a.shape[1:], a.shape[1:]):
         return None
     innermost, planes = _innermost(a), 0
-    if (
-        a.is_contiguous() and a.dim() == 5 and not upper.is_contiguous()
-    ):  # the adjoints like them as the slopes
+    # Plane by plane, and the slopes are not: the adjoints like them as the slopes.
+    if a.is_contiguous() and a.dim() == 5 and not upper.is_contiguous():
         innermost, planes = True, a.shape[2]
     kernels = library() if innermost or a.is_contiguous() else None
     if kernels is None:
         return None
     upper, top = _laid(upper, innermost), _laid(top, innermost)
     lower = None if lower is None else _laid(lower, innermost)
-    back = a.new_empty(a.shape) if not innermost else _empty_innermost(a)
+    back = like(a, innermost)
     offset = a.new_empty(a.shape[:2], dtype=torch.float64)
     each = upper.numel() if lower is not None and lower.dim() == a.dim() else 0
     failed = kernels.surebound_wide_pull(
-        a.data_ptr(), _at(lower), each, upper.data_ptr(), top.data_ptr(), *_sizes(a), planes, back.data_ptr(),
+        a.data_ptr(), at(lower), each, upper.data_ptr(), top.data_ptr(), *sizes(a), planes, back.data_ptr(),
         offset.data_ptr(), torch.get_num_threads(),
     )  # fmt: skip
     return None if failed else (back, offset)
@@ -57,7 +57,7 @@ def dot(a: Tensor, plain: Tensor | None, absolute: Tensor | None) -> Tensor | No
         absolute = _laid(absolute.expand(a.shape[1:]), innermost)
     out = a.new_empty(a.shape[:2], dtype=torch.float64)
     kernels.surebound_wide_dot(
-        a.data_ptr(), _at(plain), _at(absolute), *_sizes(a), out.data_ptr(), torch.get_num_threads()
+        a.data_ptr(), at(plain), at(absolute), *sizes(a), out.data_ptr(), torch.get_num_threads()
     )
     return out
 
@@ -73,7 +73,7 @@ def maximum(a: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor] | 
     lower, upper = _laid(lower, innermost), _laid(upper, innermost)
     best, size = (a.new_empty(a.shape[:2], dtype=torch.float64) for _ in range(2))
     kernels.surebound_wide_maximum(
-        a.data_ptr(), lower.data_ptr(), upper.data_ptr(), *_sizes(a), best.data_ptr(), size.data_ptr(),
+        a.data_ptr(), lower.data_ptr(), upper.data_ptr(), *sizes(a), best.data_ptr(), size.data_ptr(),
         torch.get_num_threads(),
     )  # fmt: skip
     return best, size
@@ -125,16 +125,3 @@ def _innermost(a: Tensor) -> bool:
 def _laid(value: Tensor, innermost: bool) -> Tensor:
     """A tensor whose memory holds the value (..., C, H, W) in the given order; its shape means nothing."""
     return (value.movedim(-3, -1) if innermost else value).contiguous()
-
-
-def _empty_innermost(a: Tensor) -> Tensor:
-    s, b, c, h, w = a.shape
-    return a.new_empty(s, b, h, w, c).movedim(-1, 2)
-
-
-def _sizes(a: Tensor) -> tuple[int, int, int]:
-    return a.shape[0], a.shape[1], a[0, 0].numel()
-
-
-def _at(value: Tensor | None) -> int | None:
-    return None if value is None else value.data_ptr()

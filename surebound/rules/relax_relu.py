@@ -30,9 +30,8 @@ def _quick_lines(ctx: Context, x: Interval) -> Lines | None:
     if found is None:
         return None
     chord, lower, top, free, largest = found
-    absolute, owes = _underflow(x, largest) if sound else torch.zeros(x.shape[0], dtype=torch.float64), 0.0
-    if sound:
-        owes = 2 * unit_roundoff(x.dtype)
+    absolute = _underflow(x, largest) if sound else torch.zeros(x.shape[0], dtype=torch.float64)
+    owes = 2 * unit_roundoff(x.dtype) if sound else 0.0
     return Lines((x.shape,), (lower,), (chord,), None, top, absolute, free, owes=owes)
 
 

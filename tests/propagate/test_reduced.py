@@ -109,29 +109,32 @@ def multipliers(reduced: Reduced, count: int, seed: int = 0) -> Multipliers:
     return Multipliers(signs, 0.1 + 0.8 * alphas, torch.where(signs == 0, 0.0, betas))
 
 
-@pytest.mark.parametrize("kind", ["dense", "convolution"])
-def test_any_multipliers_bound_the_executions_with_these_signs(kind: str) -> None:
-    net, x, reduced = case(kind)
-    _, inputs, outputs = executed(net, reduced, samples(x, 2000))
-    z = torch.cat(inputs, 1)
-    passes, m = Passes(reduced, torch.float64), multipliers(reduced, 40)
-    m.signs[:, 2:] = 0  # or hardly an execution has them
-    rows = passes.outputs
-    upper = passes.upper(passes.pull(rows.up[:1].expand(40, -1), rows.up_offset[:1].expand(40), m))
-    covered = 0
-    for signs, bound in zip(m.signs, upper, strict=True):
-        inside = ((signs == 0) | (signs * z.sign() >= 0)).all(1)
+def assert_holds(upper: Tensor, signs: Tensor, inputs: list[Tensor], outputs: Tensor) -> None:
+    """Bounds (N,) of the first output hold of all executions whose ReLU inputs have the signs (N, U)."""
+    z, covered = torch.cat(inputs, 1), 0
+    for each, bound in zip(signs, upper, strict=True):
+        inside = ((each == 0) | (each * z.sign() >= 0)).all(1)
         covered += int(inside.sum())
         assert (outputs[inside, 0] <= bound).all()
     assert covered > 2000
     assert torch.isfinite(upper).all()
 
 
+@pytest.mark.parametrize("kind", ["dense", "convolution"])
+def test_any_multipliers_bound_the_executions_with_these_signs(kind: str) -> None:
+    net, x, reduced = case(kind)
+    _, inputs, outputs = executed(net, reduced, samples(x, 2000))
+    passes, m = Passes(reduced, torch.float64), multipliers(reduced, 40)
+    m.signs[:, 2:] = 0  # or hardly an execution has them
+    rows = passes.outputs
+    upper = passes.upper(passes.pull(rows.up[:1].expand(40, -1), rows.up_offset[:1].expand(40), m))
+    assert_holds(upper, m.signs, inputs, outputs)
+
+
 @pytest.mark.parametrize("kind", MAKERS)
 def test_any_coefficients_of_relu_inputs_bound_the_executions_with_these_signs(kind: str) -> None:
     net, x, reduced = case(kind)
     _, inputs, outputs = executed(net, reduced, samples(x, 2000))
-    z = torch.cat(inputs, 1)
     passes, m = Passes(reduced, torch.float64), multipliers(reduced, 40)
     m.signs[:, 2:] = 0
     rows = passes.outputs.up[:1].expand(40, -1), passes.outputs.up_offset[:1].expand(40)
@@ -139,13 +142,7 @@ def test_any_coefficients_of_relu_inputs_bound_the_executions_with_these_signs(k
     torch.manual_seed(0)
     through = through + torch.randn_like(through) * torch.linspace(0, 1, 40).unsqueeze(1)
     upper = passes.upper(passes.pull_through(*rows, m.signs, through))
-    covered = 0
-    for signs, bound in zip(m.signs, upper, strict=True):
-        inside = ((signs == 0) | (signs * z.sign() >= 0)).all(1)
-        covered += int(inside.sum())
-        assert (outputs[inside, 0] <= bound).all()
-    assert covered > 2000
-    assert torch.isfinite(upper).all()
+    assert_holds(upper, m.signs, inputs, outputs)
 
 
 def test_coefficients_that_lines_give_cost_what_the_lines_cost() -> None:
