@@ -162,6 +162,15 @@ class Interval:
         width = upper.sub_(lower)
         return *self._give_up(lower.add_(width, alpha=0.5), width), 0.5
 
+    def scaled_center(self) -> tuple[Tensor, Tensor, float]:
+        """``consume_center``, the same bits, for a reader among others: nothing may be overwritten."""
+        if self._pending is not None:
+            self._apply_pending()
+        if self._center is not None and self._radius is not None:
+            return self._center, self._radius, 1.0
+        width = self.upper - self.lower
+        return torch.add(self.lower, width, alpha=0.5), width, 0.5
+
     def _give_up(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         self._lower = self._upper = self._center = self._radius = None
         return a, b

@@ -371,6 +371,13 @@ def add_up(a: Tensor, b: Tensor) -> Tensor:
     return total + (total.abs() * 2.0**-52 + tiny(torch.float64))
 
 
+def sum_up(terms: Tensor) -> Tensor:
+    """At least the sum of float64 terms over the first axis."""
+    n = terms.shape[0]
+    paid = terms.abs().sum(0) * (gamma(n, torch.float64) * (1 + 2.0**-20)) + 2 * n * tiny(torch.float64)
+    return add_up(terms.sum(0), paid)
+
+
 def round_up(value: Tensor, dtype: torch.dtype) -> Tensor:
     """The smallest number of ``dtype`` that is not below ``value`` (float64)."""
     nearest = value.to(dtype)

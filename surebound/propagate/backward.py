@@ -30,6 +30,7 @@ from surebound.numerics import (
     gamma,
     no_information,
     round_up,
+    sum_up,
     unit_roundoff,
 )
 from surebound.propagate.constants import Constants
@@ -146,7 +147,7 @@ class Relaxed:
         """
         alphas, betas = alphas or {}, betas or {}
         graph, target = self.program.graph, stop or self.program.graph.input
-        found, recorded, total = {start: a}, {}, offset.double()
+        found, recorded, offsets = {start: a}, {}, [offset.double()]
         for node in reversed(graph.nodes):
             if node.name == target or node.name not in found:
                 continue
@@ -155,30 +156,32 @@ class Relaxed:
                 recorded[node.name] = a
             step = self.steps[node.name]
             pulled = step.pull(a, alphas.get(node.name))
-            total = self._add(total, pulled.offset)
+            offsets.append(pulled.offset)
             sources = self.constants.sources(node) if pulled.coefficients else ()
             terms = list(zip(sources, pulled.coefficients, strict=True))
             split = node.name in betas and node.name in self.splits
             if step.owes:
                 for source, coefficients in terms:
                     if split or source == target or not self.pays(source):
-                        total = self._add(total, self._rounding(source, coefficients, step.owes))
+                        offsets.append(self._rounding(source, coefficients, step.owes))
             if split:
                 terms.append((sources[0], betas[node.name].clamp(min=0) * self.splits[node.name]))
             for source, coefficients in terms:
                 if source in found:
                     coefficients = found[source] + coefficients
                     roundoff = 2 * unit_roundoff(coefficients.dtype)
-                    total = self._add(total, self._rounding(source, coefficients, roundoff))
+                    offsets.append(self._rounding(source, coefficients, roundoff))
                 found[source] = coefficients
         if target not in found:  # nothing of the specification depends on it
             found[target] = a.new_zeros((*offset.shape, *self.bounds[target].shape[1:]))
         if target in record:
             recorded[target] = found[target]
-        return Form(found[target], total, recorded)
+        return Form(found[target], self._total(offsets), recorded)
 
-    def _add(self, total: Tensor, more: Tensor) -> Tensor:
-        return total + more if self.mode is Soundness.NONE else add_up(total, more)
+    def _total(self, offsets: list[Tensor]) -> Tensor:
+        """At least the sum of offsets (S, B)."""
+        terms = torch.stack(offsets)
+        return terms.sum(0) if self.mode is Soundness.NONE else sum_up(terms)
 
     def pays(self, source: str) -> bool:
         """Will the step of a value pay for a rounding of its coefficients? Only if they come from one place."""

@@ -77,21 +77,29 @@ def margins_from(
 
 
 def _block(program: Program, tail: Tail, inside: Interval, c: Tensor, d: Tensor, mode: Soundness) -> Tensor:
-    """Margins (B, S) of some examples: the merged bound, in the sound modes never above the unmerged one."""
+    """Margins (B, S) of some examples."""
     constants = Constants(program)
     with nullcontext() if mode is Soundness.NONE else exact_kernels():
         bounds = _through(constants, tail, inside, mode)
         steps = {node.name: step_of(constants, node, bounds, mode) for node in tail.nodes}
-        relaxed = Relaxed(program, mode, constants, bounds, steps)
+        return merged_margins(Relaxed(program, mode, constants, bounds, steps), tail, c, d)
+
+
+def merged_margins(relaxed: Relaxed, tail: Tail, c: Tensor, d: Tensor) -> Tensor:
+    """Upper bounds (B, S) of c.z + d from the bounds where the tail starts, with the tail merged into c.
+
+    In the sound modes never above those from the bounds of the output.
+    """
+    sound = relaxed.mode is not Soundness.NONE
+    with exact_kernels() if sound else nullcontext():
         output, a, offset = relaxed.query(c, d)
         form = relaxed.pull(output, a, offset, stop=tail.start)  # docs/soundness.md, Lemma 2
-        upper = relaxed.upper(form, at=tail.start).transpose(0, 1)
-        if mode is Soundness.NONE:
-            return upper
+        upper = relaxed.upper(form, at=tail.start)
+        if not sound:
+            return upper.t()
         if tail.nodes:
-            unmerged = relaxed.upper(Form(a, offset, {}), at=output)
-            upper = torch.fmin(upper, unmerged.transpose(0, 1))
-    return no_information(upper, upper)[1]
+            upper = torch.fmin(upper, relaxed.upper(Form(a, offset, {}), at=output))
+    return no_information(upper, upper)[1].t()
 
 
 def _through(constants: Constants, tail: Tail, inside: Interval, mode: Soundness) -> dict[str, Interval]:

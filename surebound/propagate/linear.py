@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.propagate.alpha import Adam, optimise
 from surebound.propagate.backward import Evaluation, Relaxed
-from surebound.propagate.elision import outputs_of
+from surebound.propagate.elision import affine_tail, merged_margins, outputs_of
 from surebound.propagate.intermediate import MEMORY, relax
 from surebound.region import Region
 from surebound.rules.relax_lines import Slopes
@@ -38,6 +38,9 @@ class Crown:
     memory:       bytes that coefficient arrays may take at a time; it changes the cost, not the bounds
     """
 
+    #: Its margins are intersected with those of the interval bounds that it has anyway.
+    within_intervals: ClassVar[bool] = True
+
     intermediate: Literal["interval", "own"] = "own"
     slopes: Slopes = "adaptive"
     adam: Adam | None = None
@@ -54,8 +57,9 @@ class Crown:
     def margins(self, program: Program, box: Interval, c: Tensor, d: Tensor, mode: Soundness) -> Tensor:
         """Upper bounds (B, S) of c.z + d, c (B, S, K), d (B, S)."""
         upper = torch.empty(c.shape[:2], dtype=box.dtype, device=box.device)
-        for at, _, found in evaluations(program, box, c, d, mode, self):
-            upper[at] = found.upper
+        tail = affine_tail(program)
+        for at, relaxed, found in evaluations(program, box, c, d, mode, self):
+            upper[at] = torch.fmin(found.upper, merged_margins(relaxed, tail, c[at], d[at]))
         return upper
 
 

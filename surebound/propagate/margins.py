@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from surebound.graph.runs import assemble
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.propagate.alpha import Adam
-from surebound.propagate.elision import Tail, affine_tail, margins_from, outputs_of
+from surebound.propagate.elision import Tail, affine_tail, check_one_of, margins_from, outputs_of
 from surebound.propagate.interval import propagate
 from surebound.propagate.linear import Crown
 from surebound.propagate.symbolic import Symbolic
@@ -25,6 +25,9 @@ from surebound.spec import LinearSpec, Spec, check_labels, classification
 
 class Method(Protocol):
     """A way to bound specifications that is not plain intervals."""
+
+    #: Are its margins at most those of interval bounds (but for rounding)? Otherwise they are intersected with these.
+    within_intervals: ClassVar[bool]
 
     def margins(self, program: Program, box: Interval, c: Tensor, d: Tensor, mode: Soundness) -> Tensor:
         """Upper bounds (B, S) of c.z + d over the box, c (B, S, K), d (B, S)."""
@@ -71,10 +74,13 @@ def worst_margins(
     if isinstance(spec, Spec):
         program, spec = as_linear(model, region.reference, spec)
     start = region.interval(mode)
+    other = method_of(method)
+    if other is not None and other.within_intervals:
+        with torch.no_grad():
+            return _rows(program, start, labels, spec, mode, other)
     tail = affine_tail(program) if elide else Tail(program.graph.output, ())
     inside = propagate(program, start, mode, stop=tail.start)
     margins = margins_from(program, tail, inside, labels, spec, mode)
-    other = method_of(method)
     if other is None:
         return margins
     with torch.no_grad():
@@ -114,8 +120,9 @@ def _rows(
 ) -> Tensor:
     """Another method's bounds in the columns of the interval bounds: (B, K) or (B, S)."""
     outputs = outputs_of(program, start)
-    if labels is None or spec is not None:
-        if spec is None:  # margins_from has refused this
+    check_one_of(labels, spec)
+    if labels is None:
+        if spec is None:  # excluded above; for the type checker
             raise SpecError("no specification")
         return method.margins(program, start, *spec.rows(start.shape[0], outputs), mode)
     labels = check_labels(labels, start.shape[0], outputs)

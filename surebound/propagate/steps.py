@@ -84,11 +84,11 @@ class AffineStep:
 
     def _offset(self, a: Tensor) -> Tensor:
         """a.b + |a|.error + underflow: (S, B)."""
-        offset = torch.zeros(a.shape[:2], dtype=torch.float64, device=a.device)
         if self.constant is not None or self.error is not None:
             quick = wide.dot(a, self.constant, self.error)
             if quick is not None:
-                return quick if self.absolute is None else quick + self.absolute
+                return quick if self.absolute is None else quick.add_(self.absolute)
+        offset = torch.zeros(a.shape[:2], dtype=torch.float64, device=a.device)
         if self.constant is not None:
             offset = offset + dot(a, self.constant)
         if self.error is not None and self.absolute is not None:

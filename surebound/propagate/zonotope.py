@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,6 +28,8 @@ class Zonotope:
     property:    sound; not complete; intersected with interval bounds at every value
     reference:   Gehr et al. 2018 (AI2); Singh et al. 2018 (DeepZ), theorem 3.1
     """
+
+    within_intervals: ClassVar[bool] = False  # their rows are not merged with the last layer's
 
     memory: int = MEMORY
 

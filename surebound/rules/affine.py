@@ -60,16 +60,13 @@ def weighted(
 ) -> Interval:
     """Interval bounds of ``product``, linear in x with ``outputs`` rows of ``terms`` summands."""
     rounding = AffineRounding.of(terms, x.dtype, ctx.soundness)
-    if ctx.owned and not isinstance(bias, Interval):
-        return _weighted_in_place(x, weight, bias, terms, outputs, product, rounding)
-    center = product(x.center, weight, bias.center if isinstance(bias, Interval) else bias)
+    if not isinstance(bias, Interval):
+        return _with_constant_bias(ctx, x, weight, bias, terms, outputs, product, rounding)
+    center = product(x.center, weight, bias.center)
     if rounding.is_free:
-        radius_bias = bias.radius if isinstance(bias, Interval) else None
-        return Interval.around(center, product(x.radius, weight.abs(), radius_bias))
-    if isinstance(bias, Interval):  # one more summand, with coefficient 1
-        extra = rounding.radius_in(bias.center, bias.radius) + rounding.absolute
-    else:
-        extra = _extra(rounding, weight, bias, outputs)
+        return Interval.around(center, product(x.radius, weight.abs(), bias.radius))
+    # The bias is one more summand, with coefficient 1.
+    extra = rounding.radius_in(bias.center, bias.radius) + rounding.absolute
     if has_subnormal(weight):  # hardware that flushes them to zero loses at most tiny * |x| per term
         extra = extra + 4 * terms * tiny(weight.dtype) * x.magnitude.max()
     radius = product(rounding.radius_in(x.center, x.radius), weight.abs(), extra)
@@ -81,7 +78,8 @@ def _extra(rounding: AffineRounding, weight: Tensor, bias: Tensor | None, output
     return extra if isinstance(extra, Tensor) else weight.new_full((outputs,), extra)
 
 
-def _weighted_in_place(
+def _with_constant_bias(
+    ctx: Context,
     x: Interval,
     weight: Tensor,
     bias: Tensor | None,
@@ -90,21 +88,26 @@ def _weighted_in_place(
     product: Product,
     rounding: AffineRounding,
 ) -> Interval:
-    """``weighted`` in the memory of x: at any time one value more than the result's two.
+    """``weighted``; where x is owned in its memory: at any time one value more than the result's two.
 
     Scaling |A| instead of the radius, and paying for underflow after the product, saves passes over the activations.
     """
-    center_in, radius_in, factor = x.consume_center()
+    center_in, radius_in, factor = x.consume_center() if ctx.owned else x.scaled_center()
     center = product(center_in, weight, bias)
-    whole = product is not F.linear or weight.numel() <= BLOCK
-    size = weight.detach().abs() if whole else None  # (out, ...)
+    trains = torch.is_grad_enabled() and (weight.requires_grad or center.requires_grad)
+    whole = trains or product is not F.linear or weight.numel() <= BLOCK
+    size = weight.abs() if whole else None  # (out, ...)
     extra = None
     if not rounding.is_free:
         largest, subnormal = extent(weight) if size is None else extent_of_sizes(size)
         extra = _extra(rounding, weight, bias, outputs) + rounding.after(terms, largest)
-        if subnormal:
+        if subnormal:  # hardware that flushes them to zero loses at most tiny * |x| per term
             extra = extra + 4 * terms * tiny(weight.dtype) * (center_in.abs() + radius_in).max()
-        radius_in = radius_in.add_(center_in.abs_(), alpha=rounding.on_center / factor)
+        paid = rounding.on_center / factor
+        if ctx.owned:
+            radius_in = radius_in.add_(center_in.abs_(), alpha=paid)
+        else:
+            radius_in = torch.add(radius_in, center_in.abs(), alpha=paid)
     del center_in
     scale = rounding.on_radius * factor
     if size is None:
