@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import torch
@@ -114,16 +115,19 @@ def _float32_up(values: Sequence[Fraction]) -> NDArray[np.float32]:
     return np.where(low, np.nextafter(near, np.float32(np.inf)), near).astype(np.float32)
 
 
+@cache
 def unit_roundoff(dtype: torch.dtype) -> float:
     """u: the largest relative error of one correctly rounded operation."""
     return float(torch.finfo(dtype).eps) / 2
 
 
+@cache
 def tiny(dtype: torch.dtype) -> float:
     """The smallest normal number: an operation that underflows is wrong by at most this."""
     return float(torch.finfo(dtype).tiny)
 
 
+@cache
 def gamma(n: int, dtype: torch.dtype) -> float:
     """gamma_n = n u / (1 - n u), rounded up; refuses sums so long that it means nothing."""
     nu = n * unit_roundoff(dtype)
@@ -339,7 +343,8 @@ def _dot(a: Tensor, v: Tensor, absolute: bool) -> Tensor:
     run = _run_axes(a.shape)
     if not run or a.dtype == torch.float64:
         wide = (a.abs() if absolute else a).flatten(2).double()
-        return torch.einsum("sbn,bn->sb", wide, v.double().expand(a.shape[1:]).flatten(1))
+        sums: Tensor = torch.linalg.vecdot(wide, v.double().expand(a.shape[1:]).flatten(1))
+        return sums
     axes = tuple(range(-run, 0))
     if v.shape[-run:].numel() == 1:
         sums = ((a.abs() if absolute else a).sum(axes) * v.squeeze(axes)).double()

@@ -297,4 +297,5 @@ def _wide_dot(a: Tensor, v: Tensor) -> Tensor:
     """Sum of a (S, B, *n) times v (B, *n), all in float64: (S, B)."""
     if a.dim() == 2:
         return a.double() * v.double()
-    return torch.einsum("sbn,bn->sb", a.flatten(2).double(), v.flatten(1).double())
+    sums: Tensor = torch.linalg.vecdot(a.flatten(2).double(), v.flatten(1).double())
+    return sums

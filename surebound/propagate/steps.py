@@ -155,7 +155,7 @@ class AffineStep:
     def _paying(self, size: Tensor, x: Tensor, terms: int, back: int, mode: Soundness) -> AffineStep:
         """With the cost of rounding: the network's own (DEPLOYED), the constant's, the coefficients', the sums'.
 
-        x: max |x| (B, *in); size: |W| x + |b|, (B, *out).
+        x: max |x| (B, *in); size: |W| x + |b|, (B, *out), overwritten.
         """
         own = gamma(terms + 2, x.dtype) * (2 if mode is Soundness.DEPLOYED else 1)
         # What it is given may have been rounded, too: PREPAID_ROUNDINGS / 2 times since somebody paid.
@@ -166,10 +166,12 @@ class AffineStep:
         largest = per_example(size).double()
         most = 1 + largest + per_example(x).double()  # (B,)
         under = 8.0 * (terms + back + 1) * tiny(x.dtype) * most
-        error = (size * rate).add_(under.to(size.dtype).reshape(-1, *([1] * (size.dim() - 1))))
-        limit = torch.finfo(x.dtype).max / 4
-        if mode is Soundness.DEPLOYED and bool((largest > limit).any()):  # a sum that overflows in some order
-            error = error.masked_fill(size > limit, math.inf)
+        limit = torch.finfo(x.dtype).max / 4  # beyond it a sum overflows in some order
+        overflows = size > limit if mode is Soundness.DEPLOYED and bool((largest > limit).any()) else None
+        grown = size * rate if size.requires_grad else size.mul_(rate)
+        error = grown.add_(under.to(size.dtype).reshape(-1, *([1] * (size.dim() - 1))))
+        if overflows is not None:
+            error = error.masked_fill_(overflows, math.inf)
         return dataclasses.replace(self, error=error, absolute=2.0 * math.prod(size.shape[1:]) * under)
 
 
