@@ -37,7 +37,7 @@ _log = logging.getLogger("surebound")
 
 
 #: In this order, as one text: kernels.c includes what all of them need.
-FILES = ("kernels.c", "rows.c", "wide.c", "columns.c", "products.c")
+FILES = ("kernels.c", "ends.c", "rows.c", "wide.c", "columns.c", "products.c")
 
 
 def _source() -> str:
@@ -133,6 +133,14 @@ def _declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     kernels.surebound_largest_backward.restype = None
     kernels.surebound_unfold.argtypes = [p, *[n] * 10, p, n]
     kernels.surebound_unfold.restype = None
+    kernels.surebound_chord.argtypes = [p, p, n, p, p, p, p, n]
+    kernels.surebound_chord.restype = None
+    kernels.surebound_chord_backward.argtypes = [p, p, p, p, n, p, p, n]
+    kernels.surebound_chord_backward.restype = None
+    kernels.surebound_within.argtypes = [p, p, p, p, n, p, p, n]
+    kernels.surebound_within.restype = None
+    kernels.surebound_within_backward.argtypes = [*[p] * 6, n, p, p, p, p, n]
+    kernels.surebound_within_backward.restype = n
     kernels.surebound_wide_pull.argtypes = [p, p, n, p, p, n, n, n, n, p, p, n]
     kernels.surebound_wide_pull.restype = n
     kernels.surebound_wide_dot.argtypes = [p, p, p, n, n, n, p, n]

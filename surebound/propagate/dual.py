@@ -63,10 +63,14 @@ def relaxed_over(
     norms: Mapping[str, tuple[Tensor, Tensor]] | None = None,
 ) -> Relaxed:
     """Backward steps over given bounds, without rounding control and with gradients."""
-    constants = Constants(program, norms)
-    relaxed = Relaxed(program, Soundness.NONE, constants, bounds, {}, slopes)
-    for node in bounded_calls(constants):
-        relaxed.steps[node.name] = training_step(relaxed, node)
+    return completed(Relaxed(program, Soundness.NONE, Constants(program, norms), bounds, {}, slopes))
+
+
+def completed(relaxed: Relaxed) -> Relaxed:
+    """The same relaxation, with the steps that it does not have yet."""
+    for node in bounded_calls(relaxed.constants):
+        if node.name not in relaxed.steps:
+            relaxed.steps[node.name] = training_step(relaxed, node)
     return relaxed
 
 

@@ -9,9 +9,8 @@ The result estimates bounds and is none: it is returned as an ``Estimate``.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
@@ -24,9 +23,10 @@ from surebound.graph import Node, Program
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness
-from surebound.propagate.backward import Relaxed, intersect
+from surebound.propagate.backward import Relaxed
 from surebound.propagate.cauchy import cauchy, estimated_norms
-from surebound.propagate.dual import bound_margins, bounded_calls, relaxed_over, training_step
+from surebound.propagate.constants import Constants
+from surebound.propagate.dual import bound_margins, bounded_calls, completed, training_step
 from surebound.propagate.intermediate import exactly_bounded
 from surebound.propagate.interval import apply_rule
 from surebound.propagate.stages import Columns, Stage
@@ -34,6 +34,7 @@ from surebound.propagate.steps import AffineStep
 from surebound.propagate.training import TrainingPass
 from surebound.rules import Context, find
 from surebound.rules.layouts import RESHAPES
+from surebound.rules.relax_ends import within
 from surebound.rules.relax_join import Join
 from surebound.rules.relax_lines import Lines
 
@@ -50,16 +51,31 @@ def estimated_margins(
     done: a training pass that has kept ``values_to_keep(program)``: its interval bounds hold, so no estimate may leave
     them, and where they are exact nothing is estimated. The last pass, for the margins, is exact given the estimates.
     """
-    start = relaxed_over(program, {**done.kept, program.graph.input: box}, "upper", done.norms)
-    noise = _draw(start, projections)
-    names = _Tasks.of(start).names
-    parts = [_estimated(start, noise, at) for at in _blocks(start, projections)]
-    bounds = {
-        name: Interval(*(torch.cat([part[2 * i + end] for part in parts]) for end in (0, 1)))
-        for i, name in enumerate(names)
+    bounds = {**done.kept, program.graph.input: box}
+    start = Relaxed(program, Soundness.NONE, Constants(program, done.norms), bounds, {}, "upper")
+    tasks, noise = _plan(start, projections)
+    parts = _blocks(start, projections)
+    if len(parts) == 1:
+        walk = _Walk(replace(start, bounds=dict(bounds), steps={}), noise, tasks)
+        walk.run()
+        return Estimate(bound_margins(completed(walk.relaxed), labels))
+    ends = [_estimated(start, noise, tasks, at) for at in parts]
+    refined = {
+        name: Interval(*(torch.cat([part[2 * i + end] for part in ends]) for end in (0, 1)))
+        for i, name in enumerate(tasks.names)
     }
-    relaxed = relaxed_over(program, {**start.bounds, **bounds}, "upper", done.norms)
+    relaxed = completed(replace(start, bounds={**bounds, **refined}, steps={}))
     return Estimate(bound_margins(relaxed, labels))
+
+
+def _plan(start: Relaxed, projections: Projections) -> tuple[_Tasks, dict[str, Tensor]]:
+    """What there is to refine, and the errors' columns. Without gradients: a walk makes steps of its own."""
+    for batch in (1, start.batch):  # what is computed once for a batch's size keeps its gradients
+        start.constants.of(batch)
+    with torch.no_grad():
+        plain = {name: box.select(Tensor.detach) for name, box in start.bounds.items()}
+        relaxed = completed(replace(start, bounds=plain, steps={}))
+        return _Tasks.of(relaxed), _draw(relaxed, projections)
 
 
 @dataclass(frozen=True)
@@ -117,16 +133,14 @@ def _blocks(relaxed: Relaxed, projections: Projections) -> list[slice]:
     return [slice(i, min(i + step, batch)) for i in range(0, batch, step)]
 
 
-def _estimated(relaxed: Relaxed, noise: dict[str, Tensor], at: slice) -> tuple[Tensor, ...]:
+def _estimated(relaxed: Relaxed, noise: dict[str, Tensor], tasks: _Tasks, at: slice) -> tuple[Tensor, ...]:
     """Lower and upper ends of the values sketched, of some examples; with gradients, made again when they go back."""
-    whole = at.start == 0 and at.stop >= relaxed.batch
-    bounds = relaxed.bounds if whole else {n: b.select(itemgetter(at)) for n, b in relaxed.bounds.items()}
+    bounds = {n: b.select(itemgetter(at)) for n, b in relaxed.bounds.items()}
 
     def walk() -> tuple[Tensor, ...]:
-        part = dataclasses.replace(relaxed, bounds=dict(bounds), steps=dict(relaxed.steps))
-        return _Walk(part, noise).run()
+        return _Walk(replace(relaxed, bounds=dict(bounds), steps={}), noise, tasks).run()
 
-    if whole or not torch.is_grad_enabled():
+    if not torch.is_grad_enabled():
         return walk()
     again: tuple[Tensor, ...] = torch.utils.checkpoint.checkpoint(
         walk, use_reentrant=False, preserve_rng_state=False
@@ -145,8 +159,8 @@ class _Form:
 class _Walk:
     """One walk forward with columns, over interval bounds."""
 
-    def __init__(self, relaxed: Relaxed, noise: dict[str, Tensor]) -> None:
-        self.relaxed, self.noise, self.tasks = relaxed, noise, _Tasks.of(relaxed)
+    def __init__(self, relaxed: Relaxed, noise: dict[str, Tensor], tasks: _Tasks) -> None:
+        self.relaxed, self.noise, self.tasks = relaxed, noise, tasks
         self.estimated = {name for names in self.tasks.estimated.values() for name in names}
 
     def run(self) -> tuple[Tensor, ...]:
@@ -178,8 +192,7 @@ class _Walk:
         if radius is None:
             radius, columns = estimated_norms(form.columns.tensor)
             forms[source] = _Form(form.center, Columns(columns))
-        known = self.relaxed.bounds[source]
-        self.relaxed.bounds[source] = intersect(known, Interval(form.center - radius, form.center + radius))
+        self.relaxed.bounds[source] = within(self.relaxed.bounds[source], form.center, radius)
 
     def _follow(self, node: Node) -> None:
         """The bounds of an activation's value, from those of its operand."""

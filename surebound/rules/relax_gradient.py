@@ -86,35 +86,6 @@ def _gradients(
     return g_a, g_lower, g_upper, g_top
 
 
-class _Chord(torch.autograd.Function):
-    """Ends l, u (B, *n) of a ReLU's input -> slope s and intercept t = -s l of the line above it.
-
-    Where l < 0 < u: s = u / (u - l), so ds/du = -l / (u - l)^2, ds/dl = u / (u - l)^2, dt/du = (l / (u - l))^2 and
-    dt/dl = -s^2. Elsewhere both are constant.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-        low, high = lower.clamp(max=0), upper.clamp(min=0)
-        inverse = (high - low).reciprocal_()
-        inverse.masked_fill_(inverse.isinf(), 0.0)
-        slope, rest = high.mul_(inverse), low * inverse
-        ctx.save_for_backward(slope, rest, inverse)
-        return slope, -slope * low
-
-    @staticmethod
-    def backward(ctx: Any, g_slope: Tensor, g_top: Tensor) -> Any:
-        slope, rest, inverse = (
-            ctx.saved_tensors
-        )  # stable entries: slope, rest or both are 0, or the slope is 1
-        unstable = (slope > 0) & (rest < 0)
-        per = (g_slope * inverse).mul_(unstable)
-        top = g_top * unstable
-        g_lower = torch.addcmul(per * slope, top, slope.square(), value=-1.0)
-        g_upper = torch.addcmul(per.mul_(rest).neg_(), top, rest.square())
-        return g_lower, g_upper
-
-
 class _Largest(torch.autograd.Function):
     """a (S, B, *n) -> a.center + |a|.radius (S, B), the largest value over a box that has no gradients."""
 
@@ -192,12 +163,6 @@ def _empty(like: Tensor, last: bool) -> Tensor:
 def pull_lines(a: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor) -> tuple[Tensor, Tensor]:
     """Coefficients (S, B, *n) and offsets (S, B), differentiable; see ``_Pull``."""
     result: tuple[Tensor, Tensor] = _Pull.apply(a, lower, upper, top)  # type: ignore[no-untyped-call]
-    return result
-
-
-def chord(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """Slope and intercept (B, *n) of the line above a ReLU between the ends, differentiable; see ``_Chord``."""
-    result: tuple[Tensor, Tensor] = _Chord.apply(lower, upper)  # type: ignore[no-untyped-call]
     return result
 
 

@@ -11,7 +11,7 @@ from surebound.interval import Interval
 from surebound.native import wide
 from surebound.numerics import Soundness, dot_rounding, per_example, tiny, unit_roundoff
 from surebound.rules.registry import Context
-from surebound.rules.relax_gradient import chord
+from surebound.rules.relax_ends import chord
 from surebound.rules.relax_lines import Lines, lines
 
 
@@ -47,10 +47,7 @@ def _underflow(x: Interval, largest: Tensor) -> Tensor:
 
 def _training_lines(x: Interval) -> Lines:
     """The same lines with written-out gradients."""
-    slope, top = chord(x.lower, x.upper)
-    with torch.no_grad():
-        free = (x.lower < 0) & (x.upper > 0)
-        lower = torch.where(x.upper > 0, x.lower + x.upper > 0, False).to(slope.dtype)
+    slope, top, lower, free = chord(x.lower, x.upper)
     absolute = torch.zeros(x.shape[0], dtype=torch.float64, device=x.device)
     return Lines((x.shape,), (lower,), (slope,), None, top, absolute, free)
 

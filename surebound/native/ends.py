@@ -1,0 +1,85 @@
+"""Elementwise passes over the ends of bounds, with gradients: compiled; None where that is not possible.
+
+All values of a call have one shape and lie in memory in one order without gaps, or PyTorch does it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from surebound.native.build import library
+
+
+def chord(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+    """Slope and intercept of the line above a ReLU, the adaptive slope below, and where both signs are possible."""
+    kernels = _alike(lower, upper)
+    if kernels is None:
+        return None
+    slope, top, below = (torch.empty_like(lower) for _ in range(3))
+    unstable = torch.empty_like(lower, dtype=torch.bool)
+    kernels.surebound_chord(
+        *_at(lower, upper), lower.numel(), *_at(slope, top, below, unstable), torch.get_num_threads()
+    )
+    return slope, top, below, unstable
+
+
+def chord_backward(
+    lower: Tensor, upper: Tensor, g_slope: Tensor, g_top: Tensor
+) -> tuple[Tensor, Tensor] | None:
+    """Gradients of the ends from those of slope and intercept."""
+    g_slope, g_top = as_laid_out(g_slope, lower), as_laid_out(g_top, lower)
+    kernels = _alike(lower, upper, g_slope, g_top)
+    if kernels is None:
+        return None
+    g_lower, g_upper = torch.empty_like(lower), torch.empty_like(lower)
+    kernels.surebound_chord_backward(
+        *_at(lower, upper, g_slope, g_top), lower.numel(), *_at(g_lower, g_upper), torch.get_num_threads()
+    )
+    return g_lower, g_upper
+
+
+def within(lower: Tensor, upper: Tensor, center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor] | None:
+    """The tighter of known ends and centre -+ radius."""
+    center, radius = as_laid_out(center, lower), as_laid_out(radius, lower)
+    kernels = _alike(lower, upper, center, radius)
+    if kernels is None:
+        return None
+    low, high = torch.empty_like(lower), torch.empty_like(lower)
+    kernels.surebound_within(
+        *_at(lower, upper, center, radius), lower.numel(), *_at(low, high), torch.get_num_threads()
+    )
+    return low, high
+
+
+def within_backward(
+    known: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], g: tuple[Tensor, Tensor]
+) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor] | None:
+    """Gradients of known ends (None: there are none), centre and radius from those g of the new ends."""
+    low, high = (as_laid_out(each, known[0]) for each in g)
+    kernels = _alike(*known, *new, low, high)
+    if kernels is None:
+        return None
+    found = [torch.empty_like(low) for _ in range(4)]
+    some = kernels.surebound_within_backward(
+        *_at(*known, *new, low, high), low.numel(), *_at(*found), torch.get_num_threads()
+    )
+    return (found[0] if some else None), (found[1] if some else None), found[2], found[3]
+
+
+def as_laid_out(value: Tensor, like: Tensor) -> Tensor:
+    """The same numbers in the memory order of another tensor of that shape."""
+    return value if value.stride() == like.stride() else torch.empty_like(like).copy_(value)
+
+
+def _alike(first: Tensor, *others: Tensor) -> ctypes.CDLL | None:
+    dense = first.is_contiguous() or (first.dim() == 4 and first.movedim(1, -1).is_contiguous())
+    alike = all(v.shape == first.shape and v.stride() == first.stride() for v in others)
+    plain = all(v.dtype == torch.float32 and v.device.type == "cpu" for v in (first, *others))
+    return library() if dense and alike and plain else None
+
+
+def _at(*values: Tensor) -> list[int]:
+    return [value.data_ptr() for value in values]
