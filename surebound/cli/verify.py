@@ -117,7 +117,7 @@ def verify(
 
     Queries are VNN-LIB 1.0 or 2.0, networks ONNX, either may be gzip. Standard output starts with the verdict: sat,
     unsat, unknown or timed-out; after sat the assignment follows, checked in onnxruntime. The exit code is 0 whenever a
-    verdict is printed and 2 after an error.
+    verdict is printed, 2 after an error, and 1 if some instances of a list ended in one.
 
     Images: every decision is written to the results store at once: a run that is stopped or killed goes on where it
     was when it is started again. `surebound results` lists and exports the images. What no stage decides

@@ -8,6 +8,8 @@ import typer
 
 from surebound.cli.output import Cell, Format, print_table
 
+EXIT_ERRORS = 1
+
 WORDS = {"falsified": "sat", "robust": "unsat", "unknown": "unknown", "timeout": "timeout", "error": "error"}
 
 
@@ -40,3 +42,11 @@ def run_list(path: Path, folder: Path | None, out: Path | None, mix: bool, form:
     ]
     print_table(("index", "network", "query", "verdict", "stage", "seconds"), rows, form)
     typer.echo(f"results: {place / STORE_NAME}", err=True)
+    errors = [row for row in rows if row[3] == "error"]
+    if errors:
+        typer.echo(
+            f"surebound: {len(errors)} of {len(rows)} instances ended in an error, the first is number {errors[0][0]} "
+            f"({errors[0][2]}). What is mended is decided when the same command is given again.",
+            err=True,
+        )
+        raise typer.Exit(EXIT_ERRORS)

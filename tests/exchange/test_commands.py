@@ -116,9 +116,10 @@ def test_a_list_of_instances_is_resumable(folder: Path) -> None:
     lines = ["net.onnx,old_sat.vnnlib,20", "net.onnx,unsat.vnnlib,20", "net.onnx,missing.vnnlib,20"]
     (folder / "instances.csv").write_text("\n".join(lines) + "\n")
     words = ("verify", "--instances", folder / "instances.csv", "--onnx-dir", folder, "--out", folder / "out")
-    out, log = run(*words, "--format", "csv")
+    out, log = run(*words, "--format", "csv", code=1)
     table = list(csv.DictReader(io.StringIO(out)))
     assert [line["verdict"] for line in table] == ["sat", "unsat", "error"]
+    assert "1 of 3 instances ended in an error, the first is number 2 (missing.vnnlib)" in log
     assert log.count("old_sat.vnnlib") == 1
     (folder / "missing.vnnlib").write_text(OLD.format("2.5"))
     out, log = run(*words, "--format", "csv")

@@ -59,14 +59,20 @@ def _line(row: Row, scale: Scale, net: str) -> Line:
     if not known(row.data, net, row.method, radius):
         return Line(row, why_not=f"no preset {row.data}-{net}-{row.method} in this version")
     if net not in scale.nets:
-        return Line(row, why_not=f"not trained at scale {scale}")
+        return Line(row, why_not=f"{_name(row, net)}: not trained at scale {scale}")
     costly = row.method == "wong" and row.eps_train != "0.1"
     if scale is Scale.LAPTOP and (costly or (row.data, row.method) not in LAPTOP):
-        return Line(row, why_not=f"not trained at scale {scale}")
+        return Line(row, why_not=f"{_name(row, net)}: not trained at scale {scale}")
     steps, batch = LAPTOP.get((row.data, row.method), (None, None))
     found = training(scale, row.data, net, row.method, radius, laptop_steps=steps, laptop_batch=batch)
     cascade = scale.complete_for(row.method) if row.method in VERIFIABLE else scale.attacked
     return Line(row, found, Check(found, (row.eps,), cascade, scale.images))
+
+
+def _name(row: Row, net: str) -> str:
+    """`CIFAR-10, large, Madry et al., trained for 8/255`."""
+    trained_for = f", trained for {row.eps_train.replace('-', '/')}" if row.eps_train else ""
+    return f"{DATA[row.data]}, {net}, {METHODS[row.method]}{trained_for}"
 
 
 def smoke_part(rows: Sequence[Row], scale: Scale) -> Sequence[Row]:
