@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import sys
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -122,7 +123,13 @@ def build_app() -> typer.Typer:
     return app
 
 
+def _say(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+    """A warning is for the user: its sentence, not the line of code that raised it."""
+    typer.echo(f"surebound: warning: {message}" if issubclass(category, UserWarning) else message, err=True)
+
+
 def main() -> None:
     """Entry point of the `surebound` script."""
+    warnings.showwarning = _say
     build_app()(prog_name="surebound")
     sys.exit(0)

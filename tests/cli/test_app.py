@@ -117,3 +117,13 @@ def test_as_a_module() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{importlib.metadata.version('surebound')}\n"
+
+
+def test_a_warning_is_a_sentence_without_a_line_of_code() -> None:
+    script = (
+        "import sys, warnings, surebound.cli as cli\n"
+        "cli.build_app = lambda: lambda **_: warnings.warn('the copy is not verified', UserWarning)\n"
+        "cli.main()"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stderr == "surebound: warning: the copy is not verified\n"
