@@ -10,7 +10,7 @@ import importlib
 import importlib.metadata
 import sys
 import warnings
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -123,7 +123,14 @@ def build_app() -> typer.Typer:
     return app
 
 
-def _say(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+def _say(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     """A warning is for the user: its sentence, not the line of code that raised it."""
     typer.echo(f"surebound: warning: {message}" if issubclass(category, UserWarning) else message, err=True)
 
