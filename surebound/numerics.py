@@ -271,20 +271,12 @@ def exact_kernels() -> Iterator[None]:
 
 def has_subnormal(value: Tensor) -> bool:
     """Does a tensor hold subnormal numbers, which some hardware flushes to zero? (The smallest normal counts too.)"""
-    return extent(value)[1]
-
-
-def extent(value: Tensor) -> tuple[float, bool]:
-    """The largest absolute value, and whether there are subnormal numbers (``has_subnormal``)."""
-    largest, subnormal = 0.0, False
-    for part in torch.split(value.detach().flatten(), 1 << 18):  # in parts, so that the copies stay small
-        high, small = extent_of_sizes(part.abs())
-        largest, subnormal = max(largest, high), subnormal or small
-    return largest, subnormal
+    parts = torch.split(value.detach().flatten(), 1 << 18)  # so that the copies stay small
+    return any(extent_of_sizes(part.abs())[1] for part in parts)
 
 
 def extent_of_sizes(size: Tensor) -> tuple[float, bool]:
-    """``extent`` of absolute values."""
+    """Of absolute values the largest, and whether there are subnormal numbers (``has_subnormal``)."""
     if not size.numel():
         return 0.0, False
     least = torch.finfo(size.dtype).tiny

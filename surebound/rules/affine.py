@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.numerics import AffineRounding, extent, extent_of_sizes, has_subnormal, tiny
+from surebound.numerics import AffineRounding, extent_of_sizes, has_subnormal, tiny
 from surebound.rules.registry import Context
 
 #: Entries of a matrix whose absolute values are held at a time (2 MiB of float32).
@@ -90,43 +90,60 @@ def _with_constant_bias(
 ) -> Interval:
     """``weighted``; where x is owned in its memory: at any time one value more than the result's two.
 
-    Scaling |A| instead of the radius, and paying for underflow after the product, saves passes over the activations.
+    Paying for underflow after the product, and scaling the smaller factor of |A| r, saves passes.
     """
     center_in, radius_in, factor = x.consume_center() if ctx.owned else x.scaled_center()
     center = product(center_in, weight, bias)
-    trains = torch.is_grad_enabled() and (weight.requires_grad or center.requires_grad)
-    whole = trains or product is not F.linear or weight.numel() <= BLOCK
-    size = weight.abs() if whole else None  # (out, ...)
-    extra = None
+    paid = rounding.on_center / factor
     if not rounding.is_free:
-        largest, subnormal = extent(weight) if size is None else extent_of_sizes(size)
-        extra = _extra(rounding, weight, bias, outputs) + rounding.after(terms, largest)
-        if subnormal:  # hardware that flushes them to zero loses at most tiny * |x| per term
-            extra = extra + 4 * terms * tiny(weight.dtype) * (center_in.abs() + radius_in).max()
-        paid = rounding.on_center / factor
         if ctx.owned:
             radius_in = radius_in.add_(center_in.abs_(), alpha=paid)
         else:
             radius_in = torch.add(radius_in, center_in.abs(), alpha=paid)
     del center_in
     scale = rounding.on_radius * factor
-    if size is None:
-        radius = _magnitude_by_rows(radius_in, weight, extra, scale)
+    if product is F.linear and scale != 1:  # a matrix is larger than a vector, a kernel smaller than an image
+        owned = ctx.owned or not (rounding.is_free or radius_in.requires_grad)
+        radius_in, scale = radius_in.mul_(scale) if owned else radius_in * scale, 1.0
+
+    def after(largest: float, subnormal: bool) -> Tensor:
+        """What is added to |A| r: rounding of the bias, underflow, and subnormal weights that hardware may flush."""
+        extra = _extra(rounding, weight, bias, outputs) + rounding.after(terms, largest)
+        if subnormal:  # at most tiny * |x| per term, and |x| <= 2 radius_in / paid, with room for roundings
+            extra = extra + 16 * terms * tiny(weight.dtype) / paid * radius_in.max()
+        return extra
+
+    if product is F.linear and by_rows(radius_in, weight):
+        radius, largest, subnormal = magnitude_by_rows(radius_in, weight, look=not rounding.is_free)
+        if not rounding.is_free:
+            radius = radius + after(largest, subnormal)
     else:
+        size = weight.abs()  # (out, ...)
+        extra = None if rounding.is_free else after(*extent_of_sizes(size))
         radius = product(radius_in, size if scale == 1 else size.mul_(scale), extra)
     return Interval.around(center, rounding.guarded(radius))
 
 
-def _magnitude_by_rows(x: Tensor, weight: Tensor, bias: Tensor | None, scale: float) -> Tensor:
-    """x (..., in) times scale |weight| (out, in) plus bias; the absolute values are made a few rows at a time."""
+def by_rows(x: Tensor, weight: Tensor) -> bool:
+    """Is a matrix too large to hold its absolute values at a time, and need nobody keep them for gradients?"""
+    trains = torch.is_grad_enabled() and (weight.requires_grad or x.requires_grad)
+    return weight.numel() > BLOCK and not trains
+
+
+def magnitude_by_rows(x: Tensor, weight: Tensor, *, look: bool) -> tuple[Tensor, float, bool]:
+    """x (..., in) times |weight| (out, in), a few rows of absolute values at a time; if ``look``, their extent too."""
     rows = max(1, BLOCK // weight.shape[1])
     block = weight.new_empty(rows, weight.shape[1])
     out = x.new_empty(*x.shape[:-1], weight.shape[0])
+    largest, subnormal = 0.0, False
     for i in range(0, weight.shape[0], rows):
         part = weight.detach()[i : i + rows]
-        size = torch.abs(part, out=block[: len(part)]).mul_(scale)
-        out[..., i : i + rows] = F.linear(x, size, None if bias is None else bias[i : i + rows])
-    return out
+        size = torch.abs(part, out=block[: len(part)])
+        out[..., i : i + rows] = F.linear(x, size)
+        if look:
+            high, small = extent_of_sizes(size)
+            largest, subnormal = max(largest, high), subnormal or small
+    return out, largest, subnormal
 
 
 def both_vary(

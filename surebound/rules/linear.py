@@ -11,7 +11,7 @@ from torch import Tensor
 
 from surebound.errors import BoundError
 from surebound.interval import Interval
-from surebound.rules.affine import both_vary, weighted
+from surebound.rules.affine import both_vary, by_rows, magnitude_by_rows, weighted
 from surebound.rules.registry import Affine, Context, Rule, register
 from surebound.rules.vjp import vjp_adjoint
 
@@ -29,8 +29,12 @@ def _transposed(weight: Any) -> Any:
     return weight.select(torch.t) if isinstance(weight, Interval) else weight.t()
 
 
-def _absolute(bias: Tensor | None) -> Tensor | None:
-    return None if bias is None else bias.abs()
+def _linear_magnitude(m: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """|W| m + |b|."""
+    if not by_rows(m, weight):
+        return F.linear(m, weight.abs(), None if bias is None else bias.abs())
+    product, *_ = magnitude_by_rows(m, weight, look=False)
+    return product if bias is None else product.add_(bias.abs())
 
 
 def linear_adjoint(a: Tensor, in_shape: torch.Size, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -50,7 +54,7 @@ register(
         interval=linear_interval,
         affine=Affine(
             adjoint=linear_adjoint,
-            magnitude=lambda m, weight, bias=None: F.linear(m, weight.abs(), _absolute(bias)),
+            magnitude=_linear_magnitude,
             terms=lambda weight, bias=None: int(weight.shape[1]),
             adjoint_terms=lambda weight, bias=None: int(weight.shape[0]),
             constant=linear_constant,
