@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from surebound.experiment.environment import describe_environment
@@ -18,7 +19,7 @@ def write(artefact: Artefact, drawn: Drawn, scale: Scale, out: Path) -> list[Pat
     command = f"surebound reproduce {artefact.name} --scale {scale} --out {out}"
     body = [
         page.paragraph(f"Gowal et al. 2018, {label(artefact)} · scale {scale}", "kicker"),
-        f"<h1>{page.esc(drawn.headline or artefact.title)}</h1>",
+        _heading(drawn.headline or artefact.title),
         *(figure.html() for figure in drawn.figures),
         *(page.paragraph(note, "note") for note in drawn.notes),
     ]
@@ -44,6 +45,12 @@ def write(artefact: Artefact, drawn: Drawn, scale: Scale, out: Path) -> list[Pat
     }
     write_text(folder / "numbers.json", json.dumps(record, indent=1) + "\n")
     return [*paths, folder / "numbers.json"]
+
+
+def _heading(text: str) -> str:
+    """A long one in smaller letters; `CIFAR-10` stays on one line."""
+    shown = re.sub(r"(?<=[A-Z])-(?=\d)", "\N{NON-BREAKING HYPHEN}", page.esc(text))
+    return f'<h1 class="long">{shown}</h1>' if len(text) > 80 else f"<h1>{shown}</h1>"
 
 
 def label(artefact: Artefact) -> str:
