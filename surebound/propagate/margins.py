@@ -58,7 +58,8 @@ def worst_margins(
 
     requirement: outputs of shape (B, K); give labels (B,), a LinearSpec, or a Spec all of whose rows must hold
     method:      "interval", "zonotope", "symbolic", "crown-ibp", "crown", "wong", "alpha-crown" or a Crown(...); all
-                 but the first are intersected with the interval bounds, so never looser, and carry no gradients
+                 but the first are intersected with interval bounds, so never looser but for rounding, and carry
+                 no gradients
     return:      proved robust where every bound is <= 0 (``numerics.proved``)
     property:    sound for the executions that ``soundness`` names; not complete; never looser than without elision
     reference:   Gowal et al. 2018, eq. 8-9; Zhang et al. 2018
