@@ -37,7 +37,6 @@ def _adjoint_terms(weight: Tensor, *_: Any, **__: Any) -> int:
 
 def _conv_interval(
     conv: Callable[..., Tensor],
-    rank: int,
     ctx: Context,
     x: Interval,
     weight: Tensor,
@@ -45,14 +44,14 @@ def _conv_interval(
     *rest: Any,
 ) -> Interval:
     _check_constant(x, weight, bias)
-    layout = channels_innermost if rank == 2 and x.device.type == "cpu" else _as_is
     return weighted(
-        ctx, x, weight, bias, _terms(weight), weight.shape[0], lambda v, w, b: conv(layout(v), w, b, *rest)
+        ctx, x, weight, bias, _terms(weight), weight.shape[0], lambda v, w, b: conv(_laid(v), w, b, *rest)
     )
 
 
-def _as_is(x: Tensor) -> Tensor:
-    return x
+def _laid(x: Tensor) -> Tensor:
+    """As convolutions like it."""
+    return channels_innermost(x) if x.dim() == 4 and x.device.type == "cpu" else x
 
 
 def channels_innermost(x: Tensor) -> Tensor:
@@ -76,7 +75,7 @@ def _check_constant(x: Any, weight: Any, bias: Any) -> None:
 def _conv_magnitude(
     conv: Callable[..., Tensor], m: Tensor, weight: Tensor, bias: Tensor | None = None, *rest: Any
 ) -> Tensor:
-    return conv(m, weight.abs(), None if bias is None else bias.abs(), *rest)
+    return conv(_laid(m), weight.abs(), None if bias is None else bias.abs(), *rest)
 
 
 def _transposed_interval(
@@ -182,7 +181,7 @@ for _rank, _conv in _CONVOLUTIONS.items():
             Rule(
                 op=f"aten.conv{_rank}d.{_suffix}",
                 family="convolution",
-                interval=partial(_conv_interval, _conv, _rank),
+                interval=partial(_conv_interval, _conv),
                 affine=Affine(
                     adjoint=partial(_conv_adjoint, _rank),
                     magnitude=partial(_conv_magnitude, _conv),
