@@ -37,7 +37,7 @@ _log = logging.getLogger("surebound")
 
 
 #: In this order, as one text: kernels.c includes what all of them need.
-FILES = ("kernels.c", "ends.c", "rows.c", "wide.c", "columns.c", "products.c")
+FILES = ("kernels.c", "ends.c", "rows.c", "wide.c", "products.c", "sparse.c", "columns.c")
 
 
 def _source() -> str:
@@ -156,12 +156,20 @@ def _declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     kernels.surebound_lines_backward.restype = None
     kernels.surebound_convolve.argtypes = [p, p, p, p, p, *[n] * 12, p, n]
     kernels.surebound_convolve.restype = n
-    kernels.surebound_medians.argtypes = [p, n, n, n, p, n, p, n, p, p, n]
-    kernels.surebound_medians.restype = None
-    kernels.surebound_convolve_backward.argtypes = [p, p, n, *[p] * 8, *[n] * 12, p, p, p, p, n]
+    kernels.surebound_medians.argtypes = [p, p, n, n, n, p, n, p, n, p, p, n]
+    kernels.surebound_medians.restype = n
+    kernels.surebound_convolve_backward.argtypes = [p, p, n, *[p] * 7, *[n] * 12, p, p, p, p, n]
     kernels.surebound_convolve_backward.restype = n
     kernels.surebound_matrix_backward.argtypes = [p, p, n, *[p] * 6, n, n, n, n, p, p, p, p, n]
     kernels.surebound_matrix_backward.restype = n
+    kernels.surebound_live.argtypes = [p, n, n, n, p, p, n]
+    kernels.surebound_live.restype = n
+    for product in (
+        kernels.surebound_rows_product,
+        kernels.surebound_rows_adjoint,
+        kernels.surebound_rows_weight,
+    ):
+        product.argtypes, product.restype = [p, p, p, *[n] * 12, p, n], n
     kernels.surebound_products_pay.argtypes = []
     kernels.surebound_products_pay.restype = n
     kernels.surebound_product.argtypes = [p, p, p, *[n] * 13, p, n]

@@ -86,17 +86,24 @@ class Windows:
     def sizes(self) -> tuple[int, ...]:
         return (self.h, self.w, self.c, self.oh, self.ow, self.o, self.kh, self.kw, self.sy, self.sx)
 
+    @classmethod
+    def matrix(cls, weight: Tensor) -> Windows:
+        """A matrix (o, n) as a convolution of one pixel with n channels."""
+        return cls(1, 1, weight.shape[1], 1, 1, weight.shape[0], 1, 1, 1, 1)
+
     def usable(self, lines: Lines) -> bool:
         """Is there a compiled form for these columns on this machine?"""
-        kernels = _kernels(lines.u, lines.slope, lines.gap, lines.noise)
-        return self.o % 8 == 0 and (lines.u is None or self.c % 8 == 0) and kernels is not None
+        return _kernels(lines.u, lines.slope, lines.gap, lines.noise) is not None
 
     def apply(self, lines: Lines, weight: Tensor) -> Tensor | None:
-        """The convolution (B, K, oh ow o) of v, weight (o, c, kh, kw), without entries that are 0 in all columns."""
+        """The convolution (B, K, oh ow o) of v, without entries that are 0 in all columns.
+
+        weight (o, c, kh, kw), or that of a matrix.
+        """
         kernels = _kernels(lines.gap)
         batch, count, _ = lines.shape
         out = lines.gap.new_empty(batch, count, self.oh * self.ow * self.o)
-        packed = weight.permute(2, 3, 1, 0).contiguous()
+        packed = weight.contiguous() if weight.dim() == 2 else weight.permute(0, 2, 3, 1).contiguous()
         failed = kernels is None or kernels.surebound_convolve(
             *lines._at(),
             packed.data_ptr(),
@@ -124,15 +131,14 @@ class Windows:
         kernels = _kernels(lines.gap, g, g_u, u)
         batch, count, _ = lines.shape
         gu, g_slope, g_gap = (None, None, None) if lines.u is None else lines._empty()
-        g_weight = weight.new_empty(batch, self.kh, self.kw, self.c, self.o)
+        g_weight = weight.new_empty(batch, self.o, self.kh, self.kw, self.c)
         packed = weight.permute(0, 2, 3, 1).contiguous()
-        turned = weight.flip(2, 3).permute(2, 3, 0, 1).contiguous()
         failed = kernels is None or kernels.surebound_convolve_backward(
             _at(g), _at(places), 0 if places is None else places.shape[1], _at(g_u), _at(u), *lines._at(),
-            packed.data_ptr(), turned.data_ptr(), batch, count, *self.sizes, _at(gu), _at(g_slope), _at(g_gap),
+            packed.data_ptr(), batch, count, *self.sizes, _at(gu), _at(g_slope), _at(g_gap),
             g_weight.data_ptr(), torch.get_num_threads(),
         )  # fmt: skip
-        return None if failed else (gu, g_slope, g_gap, g_weight.sum(0).permute(3, 2, 0, 1))
+        return None if failed else (gu, g_slope, g_gap, g_weight.sum(0).permute(0, 3, 1, 2))
 
 
 def matrix_backward(
@@ -153,11 +159,15 @@ def matrix_backward(
 
 
 def medians(
-    u: Tensor, comparators: tuple[tuple[int, int, bool, bool], ...], middle: tuple[int, ...]
+    u: Tensor,
+    comparators: tuple[tuple[int, int, bool, bool], ...],
+    middle: tuple[int, ...],
+    wanted: Tensor | None = None,
 ) -> tuple[Tensor, Tensor] | None:
     """The sum (B, n) of the middle values of |u| (B, K, n), and the columns (B, middles, n) they are found in.
 
-    ``comparators`` bring them to the places ``middle``; None where there is no compiled form.
+    ``comparators`` bring them to the places ``middle``; None where there is no compiled form. Infinite, and in any
+    column, where it is not ``wanted`` (B, n), bool.
     """
     kernels = _kernels(u)
     batch, count, size = u.shape
@@ -166,11 +176,13 @@ def medians(
     network, where = _integers(comparators), _integers((middle,))
     total = u.new_empty(batch, size)
     places = torch.empty(batch, len(middle), size, dtype=torch.uint8)
-    kernels.surebound_medians(
-        u.data_ptr(), batch, count, size, network.data_ptr(), len(comparators), where.data_ptr(), len(middle),
-        total.data_ptr(), places.data_ptr(), torch.get_num_threads(),
+    if wanted is not None:
+        wanted = wanted.contiguous()
+    failed = kernels.surebound_medians(
+        u.data_ptr(), _at(wanted), batch, count, size, network.data_ptr(), len(comparators), where.data_ptr(),
+        len(middle), total.data_ptr(), places.data_ptr(), torch.get_num_threads(),
     )  # fmt: skip
-    return total, places
+    return None if failed else (total, places)
 
 
 @lru_cache

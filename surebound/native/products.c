@@ -2,6 +2,11 @@
 
    The windows of one row of a kernel run on in memory, kw c numbers, and so do 16 channels of an output: a tile needs no
    rearranged copy of the images. Products and sums may be contracted. Nothing depends on the number of threads. */
+#ifdef __clang__
+#pragma STDC FP_CONTRACT ON
+#else
+#pragma GCC optimize("fp-contract=fast")
+#endif
 
 /* Do they pay on this processor? They are written for sixteen registers of eight numbers; with wider ones the usual kernels
    are faster. */

@@ -70,17 +70,20 @@ def selection_network(count: int) -> tuple[tuple[int, int, bool, bool], ...]:
     return tuple(reversed(kept))
 
 
-def middle(columns: Tensor) -> tuple[Tensor, Tensor]:
+def middle(columns: Tensor, wanted: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The sum (B, n) of the one or two values in the middle of |columns| (B, K, n), and the columns (B, 1 or 2, n)
-    they are found in."""
+    they are found in. Infinite where it is not ``wanted`` (B, n)."""
     count = columns.shape[1]
     at = tuple(j - 1 for j in positions(count))
     if count <= MOST_COLUMNS:
-        found = medians(columns.contiguous(), selection_network(count), at)
+        found = medians(columns.contiguous(), selection_network(count), at, wanted)
         if found is not None:
             return found
     values, places = columns.abs().sort(1)
-    return values[:, at[0] : at[-1] + 1].sum(1), places[:, at[0] : at[-1] + 1]
+    total = values[:, at[0] : at[-1] + 1].sum(1)
+    if wanted is not None:
+        total.masked_fill_(~wanted, torch.inf)
+    return total, places[:, at[0] : at[-1] + 1]
 
 
 def middle_gradient(columns: Tensor, places: Tensor, g: Tensor, more: Tensor | None = None) -> Tensor:

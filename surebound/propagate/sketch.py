@@ -33,7 +33,7 @@ from surebound.propagate.stages import Columns, Stage
 from surebound.propagate.steps import AffineStep
 from surebound.propagate.training import TrainingPass
 from surebound.rules import Context, find
-from surebound.rules.layouts import RESHAPES
+from surebound.rules.layouts import RELU, RESHAPES
 from surebound.rules.relax_ends import within
 from surebound.rules.relax_join import Join
 from surebound.rules.relax_lines import Lines
@@ -84,6 +84,9 @@ class _Tasks:
 
     estimated: dict[str, list[str]]  # by name of a call: the values whose norms are estimated before it
     following: list[str]  # activations whose value's bounds follow from those
+    signs: set[
+        str
+    ]  # of those whose norms are estimated: values that only ReLUs read, and nobody reads their bounds
 
     @property
     def names(self) -> list[str]:
@@ -91,9 +94,12 @@ class _Tasks:
 
     @classmethod
     def of(cls, relaxed: Relaxed) -> _Tasks:
-        tasks, known, refined = cls({}, []), exactly_bounded(relaxed.constants), set[str]()
+        tasks, known, refined = cls({}, [], set()), exactly_bounded(relaxed.constants), set[str]()
+        readers: dict[str, list[Node]] = {}
         for node in bounded_calls(relaxed.constants):
             sources, rule = relaxed.constants.sources(node), find(node.op)
+            for name in sources:
+                readers.setdefault(name, []).append(node)
             if relaxed.steps[node.name].loose is not False:
                 new = [n for n in dict.fromkeys(sources) if n not in known and n in relaxed.bounds]
                 if new:
@@ -104,6 +110,14 @@ class _Tasks:
                 tasks.following.append(node.name)
                 known.add(node.name)
                 refined.add(node.name)
+
+        def bounds_are_read(name: str) -> bool:
+            return any(relaxed.steps[node.name].loose is not False for node in readers.get(name, ()))
+
+        for names in tasks.estimated.values():
+            for name in names:
+                if all(node.op in RELU and not bounds_are_read(node.name) for node in readers[name]):
+                    tasks.signs.add(name)
         return tasks
 
 
@@ -225,10 +239,19 @@ class _Walk:
         if node.op in RESHAPES and len(out) == 1:
             return columns.flattened()
         if step.affine.position == 0 and rest:
-            stage = Stage.of(node.op, rest, columns, out, node.name in self.estimated)
+            stage = Stage.of(
+                node.op, rest, columns, out, node.name in self.estimated, self._wanted(node.name)
+            )
             if stage is not None:
                 return stage.apply(columns, rest[0])
         return Columns(_through(step, columns.tensor))
+
+    def _wanted(self, name: str) -> Tensor | None:
+        """Where (B, *value) an estimate is of use: not where only the sign is, and intervals have settled that."""
+        if name not in self.tasks.signs:
+            return None
+        box = self.relaxed.bounds[name]
+        return (box.lower < 0) & (box.upper > 0)
 
     def _between(self, node: Node, lines: Lines, operands: list[_Form]) -> _Form:
         """Parallel lines: the slope goes through, half of what lies between them is a new error term."""

@@ -76,17 +76,25 @@ class Stage:
     inside: torch.Size  # the shape of an operand, (C, *size) or (n,)
     outside: torch.Size
     estimate: bool
+    wanted: Tensor | None = None  # (B, *out) bool: units whose norms are of use; None: all, if any
 
     @classmethod
     def of(
-        cls, op: str, rest: tuple[Any, ...], columns: Columns, outside: torch.Size, estimate: bool
+        cls,
+        op: str,
+        rest: tuple[Any, ...],
+        columns: Columns,
+        outside: torch.Size,
+        estimate: bool,
+        wanted: Tensor | None = None,
     ) -> Stage | None:
         """The stage of an operator with the arguments (weight, bias, ...) after its operand, if it has one."""
         layer, inside = layer_of(op, rest[2:]), columns.value
         matrix = op == "aten.linear.default"
         if layer is None or not columns.lined or matrix != (columns.flat or len(inside) == 1):
             return None
-        return cls(layer, None if matrix else _windows(rest, inside, outside), inside, outside, estimate)
+        windows = None if matrix else _windows(rest, inside, outside)
+        return cls(layer, windows, inside, outside, estimate, wanted)
 
     def apply(self, columns: Columns, weight: Tensor) -> Columns:
         """The columns of the layer's value, without its bias."""
@@ -138,11 +146,14 @@ class _Apply(torch.autograd.Function):
     ) -> Any:
         lines = Lines(u, slope, gap, noise)
         out = None
-        if stage.windows is not None and stage.windows.usable(lines):
-            out = stage.windows.apply(lines, weight)
+        windows = Windows.matrix(weight) if weight.dim() == 2 else stage.windows
+        if windows is not None and windows.usable(lines):
+            out = windows.apply(lines, weight)
         if out is None:
             out = _block_by_block(lines, weight, stage)
-        total, places = middle(out) if stage.estimate else (None, None)
+        total = places = None
+        if stage.estimate:
+            total, places = middle(out, None if stage.wanted is None else raw(stage.wanted, 1))
         ctx.stage = stage
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(u, slope, gap, noise, weight, out if stage.estimate else None, places)

@@ -122,7 +122,9 @@ def _conv_adjoint(
     flat = a.flatten(0, 1)
     trains = torch.is_grad_enabled() and (a.requires_grad or weight.requires_grad)
     if trains or by_windows(flat, weight, each[1], each[2], groups):
-        back = convolution_adjoint(flat, weight, tuple(in_shape[-rank:]), each[0], each[1], each[2], groups)
+        back = convolution_adjoint(
+            flat, weight, a.shape[0], tuple(in_shape[-rank:]), each[0], each[1], each[2], groups
+        )
         return back.reshape(*a.shape[:2], *back.shape[1:])
     sizes = zip(in_shape[-rank:], a.shape[-rank:], weight.shape[2:], *each, strict=True)
     # What the forward convolution's stride left over at the far end gets coefficient zero.

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from surebound.errors import BoundError
 from surebound.interval import Interval
+from surebound.rules.adjoint_gradient import matrix_adjoint
 from surebound.rules.affine import both_vary, by_rows, magnitude_by_rows, weighted
 from surebound.rules.registry import Affine, Context, Rule, register
 from surebound.rules.vjp import vjp_adjoint
@@ -39,7 +40,8 @@ def _linear_magnitude(m: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
 
 def linear_adjoint(a: Tensor, in_shape: torch.Size, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """a (S, B, ..., out) -> (S, B, ..., in)."""
-    return a @ weight
+    trains = torch.is_grad_enabled() and (a.requires_grad or weight.requires_grad)
+    return matrix_adjoint(a, weight) if trains and a.dim() == 3 else a @ weight
 
 
 def linear_constant(in_shape: torch.Size, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:

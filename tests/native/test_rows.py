@@ -70,7 +70,7 @@ def test_the_adjoint_of_a_small_window(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = torch.autograd.grad((expected * g).sum(), (a, w))
     for library in (build.library, lambda: None):
         monkeypatch.setattr(rows, "library", library)
-        back = convolution_adjoint(a, w, (10, 8), (2, 2), (0, 0), (1, 1), 1)
+        back = convolution_adjoint(a, w, 2, (10, 8), (2, 2), (0, 0), (1, 1), 1)
         torch.testing.assert_close(back, expected, rtol=1e-4, atol=1e-4)
         for mine, theirs in zip(torch.autograd.grad((back * g).sum(), (a, w)), wanted, strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)

@@ -17,6 +17,7 @@ from surebound.estimate import Estimate, Projections
 from surebound.graph import program_of
 from surebound.interval import Interval
 from surebound.numerics import Soundness, proved
+from surebound.propagate import sketch
 from surebound.propagate.backward import Relaxed
 from surebound.propagate.dual import bound_margins, values_to_keep
 from surebound.propagate.intermediate import relax
@@ -182,6 +183,26 @@ def test_the_estimate_approaches_the_dual_bound(name: str) -> None:
     size = exact.abs().max()
     assert max((m - exact).abs().max() for m in many) < 0.03 * size
     assert max((m - exact).abs().max() for m in many) < max((f - exact).abs().max() for f in few)
+
+
+@pytest.mark.parametrize("name", list(NETS))
+def test_units_that_intervals_settle_need_no_estimate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Margins and gradients are the same with and without estimates for them."""
+    net, found, left_out = copy.deepcopy(NETS[name]), [], []
+    ask = sketch._Walk._wanted
+
+    def wanted(walk: sketch._Walk, value: str) -> Tensor | None:
+        units = ask(walk, value)
+        left_out.append(units is not None and not bool(units.all()))
+        return units
+
+    for each in (wanted, lambda *_: None):
+        monkeypatch.setattr(sketch._Walk, "_wanted", each)
+        margins = estimate(net, X, 0.05, 9).for_training
+        found.append([margins, *torch.autograd.grad(margins.sum(), list(net.parameters()))])
+    assert any(left_out) == (name != "residual")  # there a pooling layer reads the bounds after the ReLU, too
+    for a, b in zip(*found, strict=True):  # 1 = u (1 / u) only up to rounding
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
 class TestNeverAVerdict:
