@@ -57,11 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("preset")
     parser.add_argument("--steps", type=int, help="default: the preset's")
+    parser.add_argument("--kappa-final", type=float, help="default: the preset's")
     parser.add_argument("--every", type=int, default=10, help="steps between two nominal ones")
     parser.add_argument("--data-dir", type=Path)
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    config = Overrides(steps=given.steps).apply(preset(given.preset))
+    config = Overrides(steps=given.steps, kappa_final=given.kappa_final).apply(preset(given.preset))
     trained, nominal = loops(config, data.load(config.data.name, given.data_dir))
     steps = config.plan.steps
     means: list[float] = []
