@@ -79,7 +79,7 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         (w,) = ctx.saved_tensors
-        return convolution_adjoint(g, w, *ctx.settings), None, None, None, None, None
+        return convolution_adjoint(g, w, 1, *ctx.settings), None, None, None, None, None
 
 
 def _rounded(
