@@ -57,7 +57,7 @@ int64_t surebound_convolve(const float *u_in, const float *slope, const float *g
                            int64_t kw, int64_t sy, int64_t sx, float *u, int64_t threads) {
     Conv d = {h, w, c, oh, ow, o, kh, kw, sy, sx};
     int64_t n = h * w * c, window = kh * kw * c, out = oh * ow * o, failed = 0;
-    float *packed = malloc(tiles(o, 16) * window * 16 * sizeof *packed);
+    float *packed = aligned_alloc(64, tiles(o, 16) * window * 16 * sizeof *packed);
     if (!packed) return 1;
     pack_rows(weight, o, window, packed, threads);
 #pragma omp parallel num_threads(threads) reduction(| : failed)
@@ -275,7 +275,7 @@ int64_t surebound_convolve_backward(const float *g, const uint8_t *places, int64
                                     float *g_slope, float *g_gap, float *g_weight, int64_t threads) {
     int64_t n = h * w * c, out = oh * ow * o, run = kw * c, window = kh * run, failed = 0;
     Conv d = {h, w, c, oh, ow, o, kh, kw, sy, sx};
-    float *packed = malloc(tiles(c, 16) * kh * kw * o * 16 * sizeof *packed);
+    float *packed = aligned_alloc(64, tiles(c, 16) * kh * kw * o * 16 * sizeof *packed);
     if (!packed) return 1;
     pack_back(&d, weight, packed, threads);
 #pragma omp parallel num_threads(threads) reduction(| : failed)

@@ -140,7 +140,7 @@ int64_t surebound_product(const float *x, const float *weight, const float *bias
     Shape d = {h, w, c, oh, ow, o, kh, kw, sy, sx, py, px};
     int64_t p = oh * ow, run = kw * c, window = kh * run, image = h * w * c, wide = (w + 2 * px) * c, failed = 0;
     int64_t strips = tiles(o, 16), many = tiles(p, 6), rows = least(kh, run < CHUNK ? CHUNK / run : 1);
-    float *packed = malloc(strips * window * 16 * sizeof *packed); /* (strip, window, 16) */
+    float *packed = aligned_alloc(64, strips * window * 16 * sizeof *packed); /* (strip, window, 16) */
     int32_t *at = places(&d);
     if (!packed || !at) return free(packed), free(at), 1;
     pack_rows(weight, o, window, packed, threads);
@@ -183,7 +183,7 @@ int64_t surebound_product_input(const float *g, const float *weight, int64_t n, 
     Shape d = {h, w, c, oh, ow, o, kh, kw, sy, sx, py, px};
     int64_t p = oh * ow, run = kw * c, image = h * w * c, wide = (w + 2 * px) * c, size = bordered(&d), failed = 0;
     int64_t strips = tiles(run, 16), many = tiles(p, 6);
-    float *packed = malloc(kh * strips * o * 16 * sizeof *packed); /* (kh, strip, o, 16) */
+    float *packed = aligned_alloc(64, kh * strips * o * 16 * sizeof *packed); /* (kh, strip, o, 16) */
     int32_t *at = places(&d), ends[6] = {0, 16, 32, 48, 64, 80};
     if (!packed || !at) return free(packed), free(at), 1;
     pack_strips(weight, o, kh, run, packed, threads);

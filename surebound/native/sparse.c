@@ -213,7 +213,7 @@ int64_t surebound_rows_product(const float *g, const uint8_t *live, const float 
                                int64_t sx, float *out, int64_t threads) {
     Conv d = {h, w, c, oh, ow, o, kh, kw, sy, sx};
     int64_t n = h * w * c, m = oh * ow * o, window = kh * kw * c, failed = 0;
-    float *packed = malloc(tiles(o, 16) * window * 16 * sizeof *packed);
+    float *packed = aligned_alloc(64, tiles(o, 16) * window * 16 * sizeof *packed);
     if (!packed) return 1;
     pack_rows(weight, o, window, packed, threads);
 #pragma omp parallel num_threads(threads) reduction(| : failed)
@@ -235,7 +235,7 @@ int64_t surebound_rows_adjoint(const float *a, const uint8_t *live, const float 
                                int64_t sx, float *x, int64_t threads) {
     Conv d = {h, w, c, oh, ow, o, kh, kw, sy, sx};
     int64_t n = h * w * c, m = oh * ow * o, failed = 0;
-    float *packed = malloc(tiles(c, 16) * kh * kw * o * 16 * sizeof *packed);
+    float *packed = aligned_alloc(64, tiles(c, 16) * kh * kw * o * 16 * sizeof *packed);
     if (!packed) return 1;
     pack_back(&d, weight, packed, threads);
 #pragma omp parallel num_threads(threads) reduction(| : failed)

@@ -18,9 +18,12 @@ from surebound.native.columns import MOST_COLUMNS, medians
 
 
 def cauchy(shape: tuple[int, ...], generator: torch.Generator, like: Tensor) -> Tensor:
-    """Independent standard Cauchy variables, drawn on the generator's device."""
-    u = torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device)
-    return torch.tan(math.pi * (u - 0.5)).to(like)
+    """Independent standard Cauchy variables, drawn on the generator's device in the dtype of ``like``.
+
+    In float32 they end at some 10^7, far from where a median looks.
+    """
+    u = torch.rand(shape, generator=generator, dtype=like.dtype, device=generator.device)
+    return u.sub_(0.5).mul_(math.pi).tan_().to(like)
 
 
 @lru_cache

@@ -33,7 +33,7 @@ from surebound.propagate.stages import Columns, Stage
 from surebound.propagate.steps import AffineStep
 from surebound.propagate.training import TrainingPass
 from surebound.rules import Context, find
-from surebound.rules.layouts import RELU, RESHAPES
+from surebound.rules.layouts import RELU, RESHAPES, channels_last, layer_of
 from surebound.rules.relax_ends import within
 from surebound.rules.relax_join import Join
 from surebound.rules.relax_lines import Lines
@@ -222,7 +222,9 @@ class _Walk:
         known = [form for form in operands if form is not None]
         if isinstance(step, AffineStep):
             rest, kwargs = step.arguments(known[0].center.shape[0])
-            center = step.apply(known[0].center.contiguous(), rest, kwargs)
+            weighted = step.affine.position == 0 and layer_of(node.op, rest[2:]) is not None
+            laid_out = channels_last if weighted else Tensor.contiguous  # others may mind the order in memory
+            center = step.apply(laid_out(known[0].center), rest, kwargs)
             return _Form(center, self._affine(node, step, known[0].columns, rest, center.shape[1:]))
         if isinstance(step, Lines) and step.exact:
             return self._between(node, step, known)

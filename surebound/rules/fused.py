@@ -98,6 +98,7 @@ class _Run(torch.autograd.Function):
             block.scaling = Scaling.of(block.norm, rows[: rows_radius.shape[0]], gamma, beta)
         kept = rows if block.keep_clean else rows[-rows_radius.shape[0] :]
         out, out_radius, mask, columns = _activate(block, kept, rows_radius, examples)
+        ctx.set_materialize_grads(False)
         ctx.block, ctx.columns, ctx.channels, ctx.size = block, columns, channels, z_radius.shape[2:]
         ctx.has_bias, ctx.inputs = bias is not None, None if weight is None else weight.shape[1]
         ctx.moved_weight = weight is not None and _moves_weight(weight, both)
@@ -105,14 +106,20 @@ class _Run(torch.autograd.Function):
         of_layer = (None, None, None, None) if used is None else (both, radius, used, absolute)
         of_norm = (None, None) if block.norm is None else (rows, rows_radius)
         ctx.save_for_backward(*of_layer, *of_norm, mask)
-        if block.flat:
-            return out, out_radius
-        stacked = examples * (out.shape[0] // out_radius.shape[0])
-        return from_rows(out, stacked, ctx.size), from_rows(out_radius, examples, ctx.size)
+        if not block.flat:
+            stacked = examples * (out.shape[0] // out_radius.shape[0])
+            out, out_radius = from_rows(out, stacked, ctx.size), from_rows(out_radius, examples, ctx.size)
+        ctx.shapes = out.shape, out_radius.shape
+        return out, out_radius
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g_both: Tensor, g_radius: Tensor) -> Any:
+    def backward(ctx: Any, g_both: Tensor | None, g_radius: Tensor | None) -> Any:
+        some = g_radius if g_both is None else g_both
+        if some is None:  # nothing depends on it
+            return (None,) * 7
+        g_both = some.new_zeros(ctx.shapes[0]) if g_both is None else g_both
+        g_radius = some.new_zeros(ctx.shapes[1]) if g_radius is None else g_radius
         block: Block = ctx.block
         both, radius, used, absolute, rows, rows_radius, mask = ctx.saved_tensors
         examples, on, channels = g_radius.shape[0], ctx.columns, ctx.channels
