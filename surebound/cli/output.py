@@ -13,6 +13,9 @@ import typer
 
 Cell = str | int | float | bool | None
 
+#: The command did its work, but something in it ended in an error.
+EXIT_ERRORS = 1
+
 
 class Format(enum.StrEnum):
     """How a table is written."""

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from surebound.cli.output import Cell
 from surebound.errors import InputError
 
 
@@ -50,7 +51,10 @@ def results(
         Path | None, typer.Option("--out", help="Write to this file instead of standard output.")
     ] = None,
     witnesses: Annotated[
-        Path | None, typer.Option("--witnesses", help="Also write each counterexample as INDEX.npy there.")
+        Path | None,
+        typer.Option(
+            "--witnesses", help="Also write each counterexample as INDEX.npy there, several radii in folders."
+        ),
     ] = None,
 ) -> None:
     """List what verification found: one line per image and radius.
@@ -64,14 +68,16 @@ def results(
       surebound results runs/mnist-small --format csv --out results.csv --witnesses counterexamples
     """
     from surebound.cli.output import print_table
-    from surebound.cli.verify import show
+    from surebound.cli.verify import show, tell_errors
+    from surebound.exchange.instances import STORE_NAME as INSTANCES
     from surebound.verdict import Status
     from surebound.verify import Results, Store
     from surebound.verify.export import COLUMNS, row
     from surebound.verify.radii import parse_radii
     from surebound.verify.run import STORE_NAME
 
-    path = run if run.suffix == ".db" else run / STORE_NAME
+    places = [run] if run.suffix == ".db" else [run / STORE_NAME, run / INSTANCES]
+    path = next((place for place in places if place.is_file()), places[0])
     wanted = None if eps is None else set(parse_radii(eps))
     statuses = None if not status else [Status(each.value) for each in status]
     with Store.read(path) as store:
@@ -81,13 +87,16 @@ def results(
             if wanted is None or record.eps in wanted
         )
     found = Results(records, path)
+    if not records:
+        typer.echo(f"surebound: no record in {path} is like that; without options all are listed", err=True)
     if witnesses is not None:
         count = found.write_witnesses(witnesses)
         typer.echo(f"{count} counterexample(s) written to {witnesses}", err=True)
     if form is Form.TABLE:
         if out is not None:
             raise InputError("--out needs --format csv, json or parquet; a table is for the screen")
-        print_table(COLUMNS, [list(row(record).values()) for record in found])
+        print_table(COLUMNS, [_shown(row(record)) for record in found])
+        tell_errors(found)
         if records and statuses is None and stage is None:
             typer.echo()
             from surebound.cli.output import Format
@@ -95,6 +104,14 @@ def results(
             show(found, Format.TABLE)
         return
     _write(found.export(form.value), out)
+
+
+def _shown(values: dict[str, Cell]) -> list[Cell]:
+    """For people: seconds to the millisecond."""
+    return [
+        round(value, 3) if name == "seconds" and isinstance(value, float) else value
+        for name, value in values.items()
+    ]
 
 
 def _write(content: bytes, out: Path | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ import typer
 
 from surebound.cli.loading import loading
 from surebound.cli.options import Data, DataDir, Weights
-from surebound.cli.output import Cell, Format, print_table
+from surebound.cli.output import EXIT_ERRORS, Cell, Format, print_table
 from surebound.errors import InputError
 
 if TYPE_CHECKING:
@@ -142,6 +143,8 @@ def verify(
     queries = (
         network or onnx or vnnlib or instances or (target and target.removesuffix(".gz").endswith(".vnnlib"))
     )
+    if target is not None and model is not None:
+        raise InputError(f"{target} and --model {model}: two networks to verify; give one of them")
     if cluster is not None and (queries or jobs is not None):
         raise InputError("--cluster is for images, and instead of --jobs; leave one of them out")
     if network or (target is not None and target.removesuffix(".gz").endswith(".vnnlib")):
@@ -195,7 +198,7 @@ def _images(
     with loading():
         import torch
 
-        from surebound.cli.verify_progress import Counter
+        from surebound.cli.verify_progress import Counts
         from surebound.experiment.target import load_target
         from surebound.experiment.verifications import note_verification
         from surebound.verify import verify as decide
@@ -211,13 +214,13 @@ def _images(
     if ":" in target:
         sys.path.insert(0, os.getcwd())  # workers import the factory's module, too
     found = load_target(target, weights=weights, data=data, data_dir=data_dir)
-    place = store_directory(target, out)
     split = found.test()
+    place = store_directory(target, out)
     images, labels = split.batch(torch.arange(len(split) if first is None else min(first, len(split))))
     limit = float("inf") if timeout is None else timeout
     here = None if cluster is not None else jobs or os.cpu_count() or 1
     try:
-        with Counter() as progress:
+        with Counts() as progress:
             results = decide(
                 found.model, images, labels, radii, stages,
                 timeout=limit, jobs=here, cluster=cluster, out=place, mix=mix, seed=seed, progress=progress,
@@ -232,6 +235,20 @@ def _images(
             cascade=stages, timeout=limit, seed=seed,
         )  # fmt: skip
     show(results, form)
+    if tell_errors(results):
+        raise typer.Exit(EXIT_ERRORS)
+
+
+def tell_errors(results: Results) -> bool:
+    """Say why images ended in errors, each reason once; were there any?"""
+    reasons = Counter(
+        r.verdict.detail or "no reason given" for r in results if r.verdict.status.value == "error"
+    )
+    for reason, count in reasons.most_common(5):
+        typer.echo(f"surebound: {count} image(s) ended in an error: {reason}", err=True)
+    if reasons:
+        typer.echo("surebound: they count as attackable, and are tried again by the same command", err=True)
+    return bool(reasons)
 
 
 def store_directory(target: str, out: Path | None) -> Path | None:

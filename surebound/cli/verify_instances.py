@@ -6,9 +6,7 @@ from pathlib import Path
 
 import typer
 
-from surebound.cli.output import Cell, Format, print_table
-
-EXIT_ERRORS = 1
+from surebound.cli.output import EXIT_ERRORS, Cell, Format, print_table
 
 WORDS = {"falsified": "sat", "robust": "unsat", "unknown": "unknown", "timeout": "timeout", "error": "error"}
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PLAIN_SECONDS = 30.0
 
 
-class Counter:
+class Counts:
     """A progress callback for `verify`; writes to standard error."""
 
     def __init__(self, live: bool | None = None) -> None:
@@ -33,7 +33,7 @@ class Counter:
         self._bar: Bar | None = None
         self._task: TaskID | None = None
 
-    def __enter__(self) -> Counter:
+    def __enter__(self) -> Counts:
         return self
 
     def __exit__(

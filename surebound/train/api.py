@@ -14,7 +14,7 @@ from surebound.errors import InputError
 from surebound.train.checkpoint import CheckpointStore
 from surebound.train.distributed import process_group
 from surebound.train.evaluate import Domain, Evaluation
-from surebound.train.examples import examples_of
+from surebound.train.examples import Examples, examples_of
 from surebound.train.loop import Loop
 from surebound.train.methods.base import Method
 from surebound.train.observe import Observer
@@ -66,6 +66,7 @@ def train(
         domain=domain,
         evaluation=evaluation or Evaluation(),
     )
+    _check_domain(task.train, domain)
     with process_group() as group:
         around = Surroundings(
             group=group,
@@ -74,6 +75,19 @@ def train(
             stop=stop,
         )
         return Loop(task, around).run()
+
+
+def _check_domain(train: Examples, domain: Domain) -> None:
+    """Inputs of another scale than the domain's would give balls that are empty; a look at the first ones tells."""
+    if domain is None or not len(train):
+        return
+    inputs, _ = train.batch(torch.arange(min(len(train), 1000)))
+    low, high = (float(end) for end in inputs.aminmax())
+    if low < domain[0] or high > domain[1]:
+        raise InputError(
+            f"data has inputs from {low:g} to {high:g}, outside of the domain {domain}; scale them "
+            f"(images of 0 to 255: divide by 255), or give domain=({low:g}, {high:g}) or domain=None"
+        )
 
 
 def _device_of(model: nn.Module) -> torch.device:

@@ -19,7 +19,7 @@ import torch
 import torch.multiprocessing
 
 from surebound.errors import VerificationError
-from surebound.verify.orphan import die_with_parent
+from surebound.verify.children import die_with_parent, without_interrupts
 from surebound.verify.work import Answer, Unit, Work
 
 _START_FAILURES = 3
@@ -131,7 +131,8 @@ class ProcessPool(Executor):
     def _spawn(self) -> _Worker:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_serve, args=(self._work, theirs), daemon=True)
-        process.start()
+        with without_interrupts():  # Ctrl-C is ours, also while it imports
+            process.start()
         theirs.close()
         return _Worker(process, ours)
 

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from surebound.attack.network import evaluating
 from surebound.errors import InputError, StoreError
+from surebound.graph import program_of
 from surebound.numerics import exact_fraction
 from surebound.region import LinfBall
+from surebound.rules import check_supported
 from surebound.spec import check_labels
 from surebound.verify.cascade import Cascade
 from surebound.verify.cascade import cascade as find_cascade
@@ -83,13 +85,13 @@ def verify(
     ['falsified', 'robust']
     """
     radii = _radii(eps)
-    chosen = _checked(model, images, labels, indices, radii, clip, timeout, jobs)
+    steps = find_cascade(cascade)
+    steps.check()
+    chosen = _checked(model, steps, images, labels, indices, radii, clip, timeout, jobs)
     if cluster is not None:
         if jobs is not None:
             raise InputError(f"jobs={jobs} and a cluster; give one of them: a cluster has its own workers")
         check_cluster(cluster)
-    steps = find_cascade(cascade)
-    steps.check()
     work = Work(model, steps, Setting(clip, seed, timeout))
     run = _Run(work, images, labels.long(), chosen, progress, lambda: _executor(work, jobs, cluster))
     if out is None:
@@ -180,8 +182,8 @@ def _radii(eps: Radius | Sequence[Radius]) -> list[Fraction]:
 
 
 def _checked(
-    model: nn.Module, images: Tensor, labels: Tensor, indices: Sequence[int] | None, radii: Sequence[Fraction],
-    clip: tuple[float, float] | None, timeout: float, jobs: int | None,
+    model: nn.Module, steps: Cascade, images: Tensor, labels: Tensor, indices: Sequence[int] | None,
+    radii: Sequence[Fraction], clip: tuple[float, float] | None, timeout: float, jobs: int | None,
 ) -> list[int]:  # fmt: skip
     """Refuse what cannot be meant, before any time is spent; the indices to work on."""
     if jobs is not None and jobs < 1:
@@ -189,19 +191,37 @@ def _checked(
     if not timeout > 0:
         raise InputError(f"timeout={timeout}; give seconds per example, more than 0")
     if images.dtype != torch.float32:
-        raise InputError(f"images are {images.dtype}; verification is about float32 networks: images.float()")
+        raise InputError(
+            f"images are {images.dtype}; verification is about float32 networks: give torch.float32"
+        )
     LinfBall(images, max(radii), clip)  # its checks
     LinfBall(images[:0], min(radii), clip)
     chosen = list(range(len(images))) if indices is None else [int(index) for index in indices]
     wrong = [index for index in chosen if not 0 <= index < len(images)]
     if wrong:
         raise InputError(f"index {wrong[0]}: there are {len(images)} images, 0 to {len(images) - 1}")
-    with evaluating(model), torch.no_grad():
-        outputs = model(images[:1]) if len(images) else torch.zeros(1, 1)
+    outputs = _outputs(model, images[:1]) if len(images) else torch.zeros(1, 1)
     if outputs.dim() != 2:
         raise InputError(f"the network returns {tuple(outputs.shape)} for one image; it must return (1, K)")
     check_labels(labels, len(images), outputs.shape[1])
+    # An operator without a rule is said now. NaN differs from itself, which is no fault of the tracing.
+    if chosen and any(stage.bounds for stage in steps.stages) and not bool(outputs.isnan().any()):
+        with evaluating(model):
+            check_supported(program_of(model, images[:1]).graph)
     return list(dict.fromkeys(chosen))
+
+
+def _outputs(model: nn.Module, image: Tensor) -> Tensor:
+    """What the network answers to one image; it may not take such images at all."""
+    try:
+        with evaluating(model), torch.no_grad():
+            found: Tensor = model(image)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        why = str(error).partition("\n")[0]
+        raise InputError(
+            f"the network does not take images of shape {tuple(image.shape[1:])}: {why}"
+        ) from error
+    return found
 
 
 def identity_of(model: nn.Module, images: Tensor, clip: tuple[float, float] | None) -> Identity:

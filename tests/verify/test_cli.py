@@ -15,6 +15,7 @@ import torch
 from typer.testing import CliRunner
 
 from surebound.cli import build_app
+from surebound.verify.pool import Inline
 from tests.verify.nets import steep
 
 runner = CliRunner()
@@ -116,3 +117,23 @@ def test_who_stops_it_is_told_whether_it_goes_on(
     assert "stopped; the same command goes on from here" in kept.stderr
     assert kept.exit_code == 130
     assert "nothing was kept: use --out DIR" in runner.invoke(build_app(), words).stderr
+
+
+def test_errors_are_told_with_their_reason(folder: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for all images that share it, with exit code 1; `results` tells it too."""
+    from surebound.verify.cascade import cascade
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no such luck")
+
+    for stage in cascade("fast").stages[1:]:
+        monkeypatch.setattr(type(stage), "decide", fail)
+    options = ["--data", str(data), "--eps", "1/10", "--cascade", "fast", "--out", str(folder / "broken")]
+    monkeypatch.setattr(sys.modules["surebound.verify.run"], "ProcessPool", lambda work, jobs: Inline(work))
+    result = runner.invoke(build_app(), ["verify", TARGET, *options])
+    assert result.exit_code == 1
+    assert "3 image(s) ended in an error: " in result.stderr
+    assert result.stderr.count("no such luck") == 1
+    listed = runner.invoke(build_app(), ["results", str(folder / "broken")])
+    assert listed.exit_code == 0
+    assert "no such luck" in listed.stderr

@@ -12,7 +12,7 @@ from torch import nn
 
 from surebound.attack import attack
 from surebound.attack.methods import PGD
-from surebound.errors import ConfigError, InputError, SpecError
+from surebound.errors import ConfigError, InputError, SpecError, SureboundError, UnsupportedOperatorError
 from surebound.region import LinfBall
 from surebound.verdict import Status, Verdict
 from surebound.verify import Cascade, Record, Results, cascade, verify
@@ -245,3 +245,31 @@ def test_the_hash_of_weights_sees_every_number() -> None:
     before = weights_hash(state)
     state["0.weight"][0, 0] = torch.nextafter(state["0.weight"][0, 0], torch.tensor(2.0))
     assert weights_hash(state) != before
+
+
+class _Bessel(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.special.bessel_j0(x[:, :2])
+
+
+class _Random(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(x[:, :2], 0.5, training=True)
+
+
+def test_a_network_that_cannot_be_bounded_is_refused_at_once() -> None:
+    """Also where every image is wrong as it is, so that no stage would ever ask for bounds."""
+    wrong = 1 - _Bessel()(CENTER).argmax(1)
+    with pytest.raises(UnsupportedOperatorError, match="bessel_j0"):
+        verify(_Bessel(), CENTER, wrong, "1/10")
+    assert (
+        verify(_Bessel(), CENTER, wrong, "1/10", Cascade("attacks", (Clean(), PgdAttack()))).summary().total
+        == 1
+    )
+    with pytest.raises(SureboundError):
+        verify(_Random(), CENTER, ZERO, "1/10")
+
+
+def test_images_of_another_shape_are_refused() -> None:
+    with pytest.raises(InputError, match=r"the network does not take images of shape \(7,\)"):
+        verify(NEEDLE, torch.rand(1, 7), ZERO, "1/10")

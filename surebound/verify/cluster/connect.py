@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import signal
-import threading
 from collections.abc import Iterator, Mapping
 
 from distributed import Client, LocalCluster
 
 from surebound.errors import VerificationError
+from surebound.verify.children import without_interrupts
 from surebound.verify.cluster import local_workers
 from surebound.verify.cluster.versions import Versions
 
@@ -54,7 +53,7 @@ def _client(cluster: str) -> Iterator[Client]:
 @contextlib.contextmanager
 def _local(count: int) -> Iterator[LocalCluster]:
     """Worker processes on this machine. They do not hear Ctrl-C: it is the client's business."""
-    with _without_interrupts():
+    with without_interrupts():
         cluster = LocalCluster(
             n_workers=count,
             threads_per_worker=1,
@@ -68,19 +67,6 @@ def _local(count: int) -> Iterator[LocalCluster]:
         )
     with cluster:
         yield cluster
-
-
-@contextlib.contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Processes started in here inherit that SIGINT is ignored."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _check_versions(client: Client) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from surebound.verify.orphan import die_with_parent
+from surebound.verify.children import die_with_parent
 from surebound.verify.solvers.outcome import Outcome, SolverStatus
 from surebound.verify.solvers.problem import Limits, Problem
 from surebound.verify.solvers.wire import LENGTH_BYTES, decode_request, encode_outcome, frame

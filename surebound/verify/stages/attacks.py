@@ -28,6 +28,7 @@ class PgdAttack(Stage):
     name: ClassVar[str] = "pgd"
     chunk: ClassVar[int] = 64
     is_attack: ClassVar[bool] = True
+    bounds: ClassVar[bool] = False
     steps: int = 200
     restarts: int = 10
 
@@ -42,6 +43,7 @@ class MultiTargetedAttack(Stage):
     name: ClassVar[str] = "multi-targeted"
     chunk: ClassVar[int] = 64
     is_attack: ClassVar[bool] = True
+    bounds: ClassVar[bool] = False
     steps: int = 100
     restarts: int = 2
 

@@ -20,6 +20,8 @@ class Stage(abc.ABC):
 
     name: ClassVar[str]
     chunk: ClassVar[int] = 256
+    #: Does it bound the network, so that every operator needs a rule?
+    bounds: ClassVar[bool] = True
     #: Is it an attack? What it falsifies counts into the "PGD error".
     is_attack: ClassVar[bool] = False
 

@@ -15,6 +15,7 @@ class Clean(Stage):
     """Falsified by the example itself where the prediction is not the label. Sound, not complete."""
 
     name: ClassVar[str] = "clean"
+    bounds: ClassVar[bool] = False
 
     def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
         x = query.region.reference
