@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+import torch
 from torch import nn
 
 from surebound.verify.cascade import Cascade
@@ -61,6 +62,10 @@ class Work:
         """Run one unit. Whatever a stage raises becomes a failure, never a verdict."""
         try:
             stages = self.cascade.segments[unit.segment][unit.skip :]
+            if unit.examples and any(stage.bounds for stage in stages):
+                workspace.trace(
+                    torch.from_numpy(unit.examples[0].image[None])
+                )  # not on the first stage's clock
             records, undecided = decide(stages, unit.examples, self.setting, workspace)
         except StageFailure as failure:
             error = failure.__cause__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from types import TracebackType
 
@@ -44,6 +45,11 @@ class Workspace:
     def program(self, x: Tensor) -> Program:
         """The traced network for inputs like x (B, ...)."""
         return program_of(self.model, x)
+
+    def trace(self, x: Tensor) -> None:
+        """Trace the network for inputs like x (1, ...) now, if it can be; a stage that needs it says why it cannot."""
+        with contextlib.suppress(SureboundError), evaluating(self.model):
+            self.program(x)
 
     def wide_program(self, x: Tensor) -> Program | None:
         """The network in float64, for bounds over the reals with hardly any rounding; None if it does not work so."""
