@@ -37,7 +37,11 @@ SOLVER_FEASIBILITY = 1e-7
 #: A solver's incumbent above this is worth stopping for: smaller ones often are its tolerance, not a violation.
 WITNESS_MARGIN = 1e-3
 
-_FRACTION = re.compile(r"\s*([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(?:/\s*([0-9.]+(?:[eE][+-]?[0-9]+)?))?\s*")
+# Exponents of a few digits only: the exact 10^999999999 would take all memory.
+_FRACTION = re.compile(
+    r"\s*([+-]?[0-9.]+(?:[eE][+-]?[0-9]{1,4})?)\s*(?:/\s*([0-9.]+(?:[eE][+-]?[0-9]{1,4})?))?\s*"
+)
+_LARGEST = Fraction(float(np.finfo(np.float64).max))
 
 
 class Soundness(enum.Enum):
@@ -72,13 +76,20 @@ def exact_fraction(value: str | int | float | Fraction, name: str = "eps") -> Fr
     >>> exact_fraction("8/255"), exact_fraction(0.1), exact_fraction("1e-2")
     (Fraction(8, 255), Fraction(1, 10), Fraction(1, 100))
     """
-    if isinstance(value, Fraction):
-        return value
+    found = value if isinstance(value, Fraction) else _read_fraction(value, name)
+    if abs(found) > _LARGEST:
+        raise InputError(f"{name}={value!r} is too large; the largest float64 is 1.8e308")
+    return found
+
+
+def _read_fraction(value: str | int | float, name: str) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise InputError(
-            f"{name}={value!r} is of type {type(value).__name__}; give a number or a fraction like '8/255'"
+            f"{name}={value!r} is of type {type(value).__name__}; give a fraction such as '8/255' or '1/10', "
+            f"or a Python number, float({name})"
         )
-    text = repr(value) if isinstance(value, float) else str(value)
+    # float's own form: NumPy's float64 is a float that writes itself otherwise.
+    text = float.__repr__(value) if isinstance(value, float) else str(value)
     match = _FRACTION.fullmatch(text)
     try:
         if match is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -24,6 +25,8 @@ FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32)
         ("1e-2", Fraction(1, 100)),
         (2, Fraction(2)),
         (" 1 / 4 ", Fraction(1, 4)),
+        (np.float64(0.1), Fraction(1, 10)),
+        ("1e308", Fraction(10) ** 308),
     ],
 )
 def test_exact_fraction_keeps_what_was_typed(value, expected):
@@ -31,16 +34,24 @@ def test_exact_fraction_keeps_what_was_typed(value, expected):
 
 
 @pytest.mark.parametrize(
-    "value", ["8/0", "x", "nan", float("nan"), float("inf"), "1/2/3", "", "__import__('os')"]
+    "value", ["8/0", "x", "nan", float("nan"), float("inf"), "1/2/3", "", "1e999999999", "__import__('os')"]
 )
 def test_exact_fraction_refuses_what_is_no_number(value):
     with pytest.raises(InputError, match="is not a finite number; give one like 0.1, '8/255'"):
         exact_fraction(value)
 
 
-@pytest.mark.parametrize("value", [None, True, [1], torch.tensor(1.0)])
+@pytest.mark.parametrize("value", [None, True, [1], torch.tensor(1.0), np.float32(0.1)])
 def test_exact_fraction_refuses_other_types(value):
-    with pytest.raises(InputError, match="give a number or a fraction like '8/255'"):
+    with pytest.raises(
+        InputError, match=r"is of type .* give a fraction such as '8/255' .* or .* float\(eps\)"
+    ):
+        exact_fraction(value)
+
+
+@pytest.mark.parametrize("value", ["1e400", "-1e400", 10**400, Fraction(10) ** 309])
+def test_exact_fraction_refuses_what_no_float_reaches(value):
+    with pytest.raises(InputError, match="is too large; the largest float64 is 1.8e308"):
         exact_fraction(value)
 
 

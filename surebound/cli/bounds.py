@@ -99,7 +99,7 @@ def bounds(
 
     keep_memory()  # batch after batch needs the same arrays
     target = load_target(model, weights=weights, data=data, data_dir=data_dir)
-    network, test = target.model, target.test()
+    network, test = target.model, target.test(clip)
     chosen = choose(len(test), index or [], first)
     rows: list[list[Cell]] = []
     with torch.no_grad():
@@ -179,10 +179,11 @@ def output_rows(
     """One line per image and output: its range over the region, and its value at the image."""
     import torch
 
+    from surebound.graph import forward
     from surebound.propagate import interval_bounds, worst_margins
     from surebound.spec import LinearSpec
 
-    values = network(region.x).flatten(1)  # (B, K)
+    values = forward(network, region.x).flatten(1)  # (B, K)
     if method is Method.INTERVAL:
         box = interval_bounds(network, region, soundness=soundness.value)
         lower, upper = box.lower.flatten(1), box.upper.flatten(1)

@@ -8,9 +8,25 @@ import typer
 
 from surebound.errors import InputError
 
+HELP = {
+    "onnx-opset-versions": "The oldest and the newest ONNX operator set that networks may use.",
+    "onnx-element-types": "Element types of variables: float32 (as executed) and real (exact).",
+    "onnx-operators": "ONNX operators that networks may use.",
+    "onnx-operators-unsat-proofs": "ONNX operators for which proof files are written (none).",
+    "vnnlib-versions": "Versions of VNN-LIB that queries may be written in.",
+    "hidden-node-theories": "Whether queries may be about hidden nodes.",
+    "multiple-input-output-theories": "Whether networks may have several inputs and outputs.",
+    "multiple-network-theories": "Whether queries may be about several networks, and how these may be related.",
+    "multiple-node-comparison-theories": "Whether one comparison may hold variables of several nodes.",
+    "arithmetic-complexity-theories": "What assertions may compute, from plain bounds to linear expressions.",
+    "optimised-disjunctive-reasoning": "Whether disjunctions are decided better than case by case.",
+    "serialise-assignments": "Whether counterexamples can be written to a file.",
+    "unsat-proofs": "Whether proofs can be written to a file.",
+}
+
 
 def _flag(name: str, *other: str) -> object:
-    return typer.Option(f"--{name}", *other, help="Print this capability.")
+    return typer.Option(f"--{name}", *other, help=HELP[name])
 
 
 def register(app: typer.Typer) -> None:

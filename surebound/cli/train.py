@@ -120,6 +120,8 @@ def presets(
             rows.append(
                 (name, preset(name).method.name, radius, plan.steps, plan.batch_size, plan.warmup, plan.ramp)
             )
+    if not rows:
+        raise InputError(f"no preset contains {contains!r}; 'surebound presets' lists all of them")
     print_table(columns, rows, form)
 
 

@@ -34,7 +34,8 @@ def parse(text: str, source: str = "the query") -> Query:
 class _Reader:
     def __init__(self, text: str, source: str) -> None:
         self._source = source
-        self._tokens = (match[0] for match in _TOKEN.finditer(_COMMENT.sub("", text)))
+        self._text = _COMMENT.sub("", text)  # line ends stay
+        self._tokens = (match[0] for match in _TOKEN.finditer(self._text))
         self._declared: dict[str, set[int]] = {"X": set(), "Y": set()}
         self._offset = 0
         self._frozen = False  # after the first assertion every variable is known
@@ -64,6 +65,11 @@ class _Reader:
 
     def _error(self, what: str) -> QueryError:
         return QueryError(f"{self._source}: {what}")
+
+    def _line(self, word: str) -> int:
+        """The line where a word stands first, looked up only when there is something to say about it."""
+        found = re.search(rf"(?<![^\s()]){re.escape(word)}(?![^\s()])", self._text)
+        return self._text.count("\n", 0, found.start() if found else None) + 1
 
     def _next(self) -> str:
         token = next(self._tokens, None)
@@ -153,7 +159,7 @@ class _Reader:
             return None
         index = int(found[2])
         if index not in self._declared[found[1]]:
-            raise self._error(f"{word[:40]} is used but not declared")
+            raise self._error(f"line {self._line(word)}: {word[:40]} is used but not declared")
         element = index + (self._offset if found[1] == "Y" else 0)
         self._known[word] = element
         return element

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -30,6 +31,14 @@ class Overrides:
     device: str | None = None
     threads: int | None = None
     checkpoint_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for key in ("steps", "batch_size"):
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                raise ConfigError(f"{key} must be at least 1, got {value}")
+        if self.epochs is not None and not 0 < self.epochs < math.inf:
+            raise ConfigError(f"epochs must be more than 0, got {self.epochs}")
 
     def apply(self, config: Config) -> Config:
         """The changed configuration. A new length stretches warm-up, ramp and decays in proportion."""

@@ -45,10 +45,10 @@ class Target:
             )
         return datasets.load(self.data, self.data_dir)
 
-    def test(self) -> Examples:
-        """The test images and labels."""
+    def test(self, valid: tuple[float, float] = (0.0, 1.0)) -> Examples:
+        """The test images and labels; a file's images must be inside of `valid`."""
         if self.data is not None and Path(self.data).suffix in (".npz", ".safetensors"):
-            return read_arrays(Path(self.data))
+            return read_arrays(Path(self.data), valid)
         return self.dataset().test
 
 
@@ -110,7 +110,10 @@ def load_weights(model: nn.Module, path: Path) -> None:
     except FileNotFoundError:
         raise InputError(f"the weights {path} do not exist") from None
     except (SafetensorError, OSError) as error:
-        raise InputError(f"the weights {path} are no readable safetensors file ({error})") from error
+        raise InputError(
+            f"the weights {path} are no readable safetensors file; to convert a network's weights: "
+            "safetensors.torch.save_file(model.state_dict(), 'w.safetensors')"
+        ) from error
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
@@ -125,8 +128,8 @@ def build_factory(spec: str) -> nn.Module:
     with _importing_from_here(), torch.random.fork_rng(devices=[]):
         try:
             module = importlib.import_module(module_name)
-        except (ImportError, ValueError) as error:
-            raise InputError(f"{spec!r}: cannot import {module_name!r} ({error})") from error
+        except Exception as error:  # the module's own code runs: anything may be raised
+            raise InputError(f"{spec!r}: cannot import {module_name!r} ({_said(error)})") from error
         made: object = getattr(module, name, None)
         if made is None:
             raise InputError(f"{spec!r}: the module {module_name!r} has no {name!r}")
@@ -137,10 +140,20 @@ def build_factory(spec: str) -> nn.Module:
                     f"{spec!r} needs the argument(s) {', '.join(needed)}; "
                     "write a function without arguments that fills them in, and name that"
                 )
-            made = made()
+            try:
+                made = made()
+            except Exception as error:
+                raise InputError(
+                    f"{spec!r} raised {_said(error)}; 'surebound --debug ...' shows where"
+                ) from error
     if not isinstance(made, nn.Module):
         raise InputError(f"{spec!r} gives a {type(made).__name__}; it must give a torch.nn.Module")
     return made
+
+
+def _said(error: Exception) -> str:
+    """An exception in a line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
 def _required(factory: Callable[..., object]) -> list[str]:

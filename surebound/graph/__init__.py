@@ -8,11 +8,22 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from surebound.graph.fit import forward
 from surebound.graph.onnx_build import ImportedNetwork
 from surebound.graph.program import Graph, Node, Program, Ref, once_per_graph
 from surebound.graph.trace import trace
 
-__all__ = ["Graph", "ImportedNetwork", "Node", "Program", "Ref", "once_per_graph", "program_of", "trace"]
+__all__ = [
+    "Graph",
+    "ImportedNetwork",
+    "Node",
+    "Program",
+    "Ref",
+    "forward",
+    "once_per_graph",
+    "program_of",
+    "trace",
+]
 
 _Key = tuple[tuple[int, ...], torch.dtype]
 _graphs: WeakKeyDictionary[nn.Module, dict[_Key, Graph]] = WeakKeyDictionary()

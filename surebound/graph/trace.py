@@ -6,19 +6,17 @@ tracing was rejected: many spellings per operator and wrong dataflow under in-pl
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import logging
 import operator
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from surebound.errors import DataDependentError, GraphError, InputError, TraceMismatchError
+from surebound.graph.fit import eval_mode, first_line, forward
 from surebound.graph.program import First, Graph, Node, Program, Ref
+from surebound.graph.quiet import quiet
 from surebound.numerics import TRACE_TOLERANCE
 
 # Checks that export inserts about symbolic sizes; the shapes are checked by Program.check_input.
@@ -44,7 +42,7 @@ def trace(model: nn.Module, example: Tensor) -> Program:
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"the model is a {type(model).__name__}; give a torch.nn.Module")
-    with _eval_mode(model):
+    with eval_mode(model):
         graph = _graph(model, example)
         program = Program(graph, model)
         _check(program, model, example)
@@ -142,33 +140,23 @@ def _export(model: nn.Module, example: Tensor) -> tuple[torch.export.ExportedPro
             for word in ("DataDependent", "data-dependent", "GuardOn")
         ):
             raise DataDependentError(
-                f"the network's control flow depends on tensor values; no bound can follow it: {_first_line(error)}\n"
+                f"the network's control flow depends on tensor values; no bound can follow it: {first_line(error)}\n"
                 "Write the choice with tensor operations (torch.where, torch.maximum, clamp) instead of if/while."
             ) from error
+        with torch.no_grad():
+            forward(model, example)  # says so where the inputs do not fit the network
         raise GraphError(
-            f"torch.export could not trace the network: {_first_line(error)}\n"
-            f"(with a free batch size: {_first_line(free_failed)})\n"
+            f"torch.export could not trace the network: {first_line(error)}\n"
+            f"(with a free batch size: {first_line(free_failed)})\n"
             "Try torch.export.export(model, (x,)) by itself for the full message."
         ) from error
 
 
 def _run_export(model: nn.Module, x: Tensor, dynamic: Any) -> torch.export.ExportedProgram:
-    quiet = logging.getLogger("torch.fx.experimental.symbolic_shapes")
-    level = quiet.level
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # the exporter's own, about its internals
-        quiet.setLevel(logging.CRITICAL)  # it prints whole graphs before it raises what we report in a line
-        try:
-            exported = torch.export.export(model, (x,), dynamic_shapes=dynamic, strict=False)
-            functional: torch.export.ExportedProgram = exported.run_decompositions({})
-            return functional
-        finally:
-            quiet.setLevel(level)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+    with quiet(), torch.no_grad():
+        exported = torch.export.export(model, (x,), dynamic_shapes=dynamic, strict=False)
+        functional: torch.export.ExportedProgram = exported.run_decompositions({})
+        return functional
 
 
 def _node(node: fx.Node, varies: set[str]) -> Node:
@@ -239,7 +227,7 @@ def _check(program: Program, model: nn.Module, example: Tensor) -> None:
         for size in sizes:
             shape = (size, *example.shape[1:])
             x = torch.rand(shape, generator=generator, dtype=torch.float64).to(example)
-            expected, got = model(x), program(x)
+            expected, got = forward(model, x), program(x)
             if got.shape != expected.shape:
                 raise TraceMismatchError(
                     f"the traced network returns {tuple(got.shape)}, the module {tuple(expected.shape)}"
@@ -251,15 +239,3 @@ def _check(program: Program, model: nn.Module, example: Tensor) -> None:
                     "random inputs; is forward() random, or does it read state that changes? "
                     "Make it a function of its input."
                 )
-
-
-@contextlib.contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode inside, every submodule's own mode restored after."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training

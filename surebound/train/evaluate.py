@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from surebound.attack import attack
 from surebound.attack.methods import PGD
 from surebound.errors import ConfigError
+from surebound.graph import forward
 from surebound.numerics import Soundness, exact_fraction
 from surebound.propagate.margins import worst_margins
 from surebound.region import LinfBall
+from surebound.spec import check_labels
 from surebound.train.distributed import ALONE, Group
 from surebound.train.examples import Examples
 from surebound.train.losses import misclassified, unproved
@@ -96,7 +98,9 @@ def measure(
     try:
         for first, x, y in _shared(split, count, evaluation.batch_size, group):
             with torch.no_grad():
-                clean = misclassified(model(x), y)  # (B,)
+                outputs = forward(model, x)  # (B, K)
+            check_labels(split.labels[:count], count, outputs.shape[1])
+            clean = misclassified(outputs, y)  # (B,)
             wrong[0] += clean.sum()
             for i, radius in enumerate(evaluation.radii):
                 open_ = clean | _unproved(model, x, y, radius, domain, soundness)

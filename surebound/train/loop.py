@@ -16,9 +16,11 @@ from torch import Tensor, nn
 from surebound.data.order import BatchOrder, stream
 from surebound.data.types import to_unit
 from surebound.errors import ConfigError, DivergedError
-from surebound.graph import Program, program_of
+from surebound.graph import Program, forward, program_of
+from surebound.graph.fit import eval_mode
 from surebound.native import keep_memory
 from surebound.numerics import Soundness
+from surebound.spec import check_labels
 from surebound.train.checkpoint import Checkpoint
 from surebound.train.clock import Clock
 from surebound.train.evaluate import Errors, measure
@@ -85,6 +87,7 @@ class Loop:
     def prepare(self) -> None:
         """Trace the network if the method wants it, and continue from the last checkpoint."""
         keep_memory()
+        self._require_labels()
         if self.task.method.bound_based:  # before restoring: tracing may draw from the global generator
             self.program = program_of(self.task.model, self._examples(0)[0][:2])
         store = self.around.checkpoints
@@ -94,6 +97,14 @@ class Loop:
             self.step, self.last_good = found.step, store.path(found.step)
             self.best = tuple(found.state["best"]) if found.state.get("best") else None
         self.around.group.broadcast_([*self.parameters, *self.task.model.buffers()])
+
+    def _require_labels(self) -> None:
+        """Refuse labels that are no outputs of the network before anything is trained."""
+        with eval_mode(self.task.model), torch.no_grad():
+            outputs = forward(self.task.model, self._examples(0)[0])  # (B, K)
+        for split in (self.task.train, self.task.held_out):
+            if split is not None:
+                check_labels(split.labels, len(split), outputs.shape[1])
 
     def advance(self) -> bool:
         """One step of the optimiser; whether some process was asked to stop."""

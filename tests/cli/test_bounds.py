@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -15,6 +17,8 @@ from typer.testing import CliRunner, Result
 
 from surebound.cli import build_app
 from surebound.cli.bounds import Arithmetic, Method
+from surebound.errors import InputError
+from surebound.experiment.arrays import read_arrays
 from surebound.numerics import Soundness
 from surebound.propagate.margins import METHODS
 
@@ -29,6 +33,9 @@ def build():
 
 def one_output():
     return nn.Sequential(nn.Flatten(), nn.Linear(4, 1))
+
+def fails():
+    raise KeyError("no such width")
 
 def needs(width):
     return nn.Linear(4, width)
@@ -58,6 +65,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     labels[4] = (labels[4] + 1) % 3  # one image that is misclassified
     save_file({"images": images, "labels": labels}, tmp_path / "data.safetensors")
     np.savez(tmp_path / "data.npz", images=images.numpy(), labels=labels.numpy())
+    (tmp_path / "w.npz").write_bytes(b"no weights, no images")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -203,6 +211,10 @@ def test_embedded_digits_need_no_file() -> None:
         ("wrong", ["--eps", "0.1"], "gives a str; it must give a torch.nn.Module"),
         ("number", ["--eps", "0.1"], "gives a int; it must give"),
         ("missing", ["--eps", "0.1"], "has no 'missing'"),
+        ("fails", ["--eps", "0.1"], "fails' raised KeyError: 'no such width'; 'surebound --debug"),
+        ("build", ["--eps", "0.1", "--data", "w.npz"], "cannot be read as arrays.*numpy.savez"),
+        ("build", ["--eps", "0.1", "--weights", "w.npz"], "save_file\\(model.state_dict"),
+        ("build", ["--eps", "1e400"], "eps='1e400' is too large"),
     ],
 )
 def test_what_is_wrong_is_said(folder: Path, factory: str, arguments: list[str], message: str) -> None:
@@ -220,14 +232,58 @@ def test_a_module_that_does_not_exist() -> None:
     assert "cannot import 'no.such.module'" in result.stderr
 
 
-def test_byte_images_are_refused(folder: Path) -> None:
-    np.savez("bytes.npz", images=np.zeros((2, 1, 2, 2), np.uint8), labels=np.zeros(2, np.int64))
-    result = run(folder, "build", "--data", "bytes.npz", "--eps", "0.1")
-    assert "holds byte images; store them as float32" in result.stderr
+def test_bytes_and_float64_images_are_read_as_float32(folder: Path) -> None:
+    pixels, labels = np.arange(8, dtype=np.uint8).reshape(2, 1, 2, 2) * 36, np.zeros(2)
+    found = []
+    for name, images in (("bytes", pixels), ("wide", pixels / 255), ("plain", np.float32(pixels / 255))):
+        np.savez(f"{name}.npz", images=images, labels=labels)
+        found.append(
+            rows(run(folder, "build", "--data", f"{name}.npz", *COMMON[:2], *COMMON[4:], "--eps", "0.1"))
+        )
+    assert found[0] == found[1] == found[2]
+
+
+Array = np.typing.NDArray[Any]
+IMAGES, LABELS = np.full((2, 1, 2, 2), 0.5, np.float32), np.zeros(2, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (IMAGES, np.array([0.7, 1]), "labels of own.npz are float64 and not all whole numbers"),
+        (IMAGES, np.array([0, np.nan]), "not all whole numbers"),
+        (IMAGES.astype(np.int32), LABELS, "images of own.npz are int32; store them as float32"),
+        (IMAGES[:0], LABELS[:0], r"holds no images: their shape is \(0, 1, 2, 2\)"),
+        (IMAGES * 4 - 3, LABELS, r"values in \[-1, -1\]; they must be in \[0, 1\]"),
+    ],
+)
+def test_arrays_that_cannot_be_used(images: Array, labels: Array, message: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", images=images, labels=labels)
+    with pytest.raises(InputError, match=message.replace("own.npz", ".*own.npz")):
+        read_arrays(tmp_path / "own.npz")
+
+
+@pytest.mark.parametrize("command", ["bounds", "attack", "evaluate"])
+def test_arrays_that_do_not_fit_the_network(folder: Path, command: str) -> None:
+    name = (folder / "name").read_text(encoding="utf-8")
+    for images, labels, message in (
+        (IMAGES, LABELS + 3, "labels lie in [3, 3] but the network has 3 outputs"),
+        (IMAGES[:, :, :1], LABELS, "does not take inputs of shape (1, 1, 2)"),
+    ):
+        np.savez("own.npz", images=images, labels=labels)
+        result = runner.invoke(build_app(), [command, f"{name}:build", "--data", "own.npz", "--eps", "0.1"])
+        assert result.exit_code == 2, result.output
+        assert message in result.stderr
+
+
+def test_the_range_of_images_can_be_given(folder: Path) -> None:
+    np.savez("own.npz", images=IMAGES * 4 - 3, labels=LABELS)
+    found = run(folder, "build", "--data", "own.npz", "--eps", "0.1", "--clip", "-1", "1", "--format", "json")
+    assert len(rows(found)) == 2
 
 
 def test_pickled_arrays_are_never_loaded(folder: Path) -> None:
     np.savez("evil.npz", images=np.array([print], dtype=object), labels=np.zeros(1, np.int64))
     result = run(folder, "build", "--data", "evil.npz", "--eps", "0.1")
     assert result.exit_code == 2
-    assert "cannot be read as arrays" in result.stderr
+    assert "cannot be read as arrays" in result.stderr and "allow_pickle" not in result.stderr

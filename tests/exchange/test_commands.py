@@ -17,6 +17,7 @@ from onnx import numpy_helper
 from typer.testing import CliRunner
 
 from surebound.cli import build_app
+from surebound.cli.supports import HELP
 from surebound.exchange.capabilities import CAPABILITIES
 from surebound.graph.onnx_import import operators
 from tests.exchange.nets import SUM, VERSION, between, declare
@@ -152,6 +153,10 @@ def test_a_changed_file_is_decided_again(folder: Path) -> None:
 def test_every_capability_answers_line_by_line(name: str) -> None:
     out, _ = run("supports", f"--{name}")
     assert out.splitlines() == CAPABILITIES[name]()
+
+
+def test_every_capability_is_described() -> None:
+    assert set(HELP) == set(CAPABILITIES) and len(set(HELP.values())) == len(HELP)
 
 
 def test_capabilities_say_what_is_so() -> None:

@@ -44,6 +44,10 @@ NEW = (
         ("(declare-const X_0 Real)(declare-const X_0 Real)", "declared twice"),
         ("(declare-const X_1 Real)(declare-const Y_0 Real)(assert (<= X_1 1))", "without gaps"),
         ("(declare-const X_0 Real)(declare-const Y_0 Real)(assert (<= X_5 1))", "used but not declared"),
+        (
+            "(declare-const X_0 Real)(declare-const Y_0 Real); Y_77\n(assert (<= X_0 1))\n(assert (<= Y_0 Y_77))",
+            "line 3: Y_77 is used but not declared",
+        ),
         ("(declare-const X_0 Real)(declare-const Y_0 Real)(assert (<= X_0", "in the middle of a command"),
         ("(declare-const X_0 Real)(declare-const Y_0 Real)(assert (<= X_0 1.0)))", "outside of any command"),
         ("(declare-const X_0 Real)(declare-const Y_0 Real)(assert (<= X_0 one))", "no linear expression"),

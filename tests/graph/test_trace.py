@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -120,13 +122,30 @@ def test_float64_networks():
     assert bounds.lower.dtype == torch.float64
 
 
-def test_data_dependent_control_flow_is_named():
+def test_data_dependent_control_flow_is_named(capfd):
     class Branch(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x if x.sum() > 0 else -x
 
     with pytest.raises(DataDependentError, match="torch.where, torch.maximum, clamp"):
         trace(Branch(), torch.zeros(2, 3))
+    assert capfd.readouterr() == ("", "")  # PyTorch prints graphs
+
+
+def test_inputs_that_do_not_fit_the_network(capfd, caplog):
+    net = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(8, 2))
+    disabled = logging.getLogger("torch._subclasses.fake_tensor").disabled
+    with pytest.raises(
+        InputError, match=r"the network does not take inputs of shape \(1, 4, 4\) \(.* channels"
+    ):
+        trace(net, torch.zeros(2, 1, 4, 4))
+    wide = sb.LinfBall(torch.zeros(2, 3, 4, 4).double(), "1/10")
+    for unfit in (net, net[1:]):  # a convolution fails when traced, a dense layer when run
+        region = wide if unfit is net else sb.LinfBall(torch.zeros(2, 8).double(), "1/10")
+        with pytest.raises(InputError, match="the inputs are float64, the network float32: convert one"):
+            sb.worst_margins(unfit, region, torch.zeros(2).long())
+    assert capfd.readouterr() == ("", "") and not caplog.records
+    assert logging.getLogger("torch._subclasses.fake_tensor").disabled == disabled
 
 
 def test_random_networks_are_refused():

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import surebound.data as data
-from surebound.errors import ConfigError, DivergedError, InputError, RunError
+from surebound.errors import ConfigError, DivergedError, InputError, RunError, SpecError
 from surebound.train.api import train
 from surebound.train.checkpoint import CheckpointStore
 from surebound.train.evaluate import Errors, Evaluation, measure
@@ -276,6 +276,19 @@ def test_refusals() -> None:
         Evaluation(radii=("-1/2",))
     with pytest.raises(ConfigError, match="batch_size must be at least 1"):
         Evaluation(batch_size=0)
+
+
+@pytest.mark.parametrize("method", [Nominal(), IBP()])
+def test_labels_beyond_the_classes_are_refused(method: Method) -> None:
+    inputs, labels = tiny_data(50)
+    wrong = TensorExamples(inputs, labels + 10)
+    net, message = tiny_net(), r"labels lie in \[10, .* but the network has"
+    with pytest.raises(SpecError, match=message):
+        Loop(replace(task(net, method), train=wrong)).run()
+    with pytest.raises(SpecError, match=message):
+        Loop(replace(task(net, method), held_out=wrong)).run()
+    with pytest.raises(SpecError, match=message):
+        measure(net, wrong, Evaluation())
 
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:

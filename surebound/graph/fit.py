@@ -1,0 +1,55 @@
+"""Does a network take such inputs? Running it, with an answer in words where it does not."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+from surebound.errors import InputError, SureboundError
+
+
+def forward(model: nn.Module, x: Tensor) -> Tensor:
+    """``model(x)`` of x (B, ...), or an InputError that says which inputs the network does not take.
+
+    >>> import torch
+    >>> forward(nn.Linear(2, 3), torch.zeros(1, 2)).shape
+    torch.Size([1, 3])
+    """
+    try:
+        result: Tensor = model(x)
+    except SureboundError:
+        raise
+    except (RuntimeError, ValueError, TypeError, LookupError, AssertionError) as error:
+        raise _misfit(model, x, error) from error
+    return result
+
+
+def _misfit(model: nn.Module, x: Tensor, error: Exception) -> InputError:
+    values = (*model.parameters(), *model.buffers())
+    weights = sorted({str(value.dtype) for value in values if value.is_floating_point()})
+    if weights and str(x.dtype) not in weights:
+        given, own = str(x.dtype).removeprefix("torch."), weights[0].removeprefix("torch.")
+        return InputError(
+            f"the inputs are {given}, the network {own}: convert one of them, x.to({weights[0]}) or model.to({x.dtype})"
+        )
+    return InputError(f"the network does not take inputs of shape {tuple(x.shape[1:])} ({first_line(error)})")
+
+
+def first_line(error: BaseException) -> str:
+    """An exception's type and the first line of what it says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+@contextlib.contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Eval mode inside, every submodule's own mode restored after."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
