@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from surebound.attack.network import evaluating
 from surebound.errors import InputError, StoreError
-from surebound.graph import program_of
+from surebound.graph import forward, program_of
 from surebound.numerics import exact_fraction
 from surebound.region import LinfBall
 from surebound.rules import check_supported
@@ -200,7 +200,8 @@ def _checked(
     wrong = [index for index in chosen if not 0 <= index < len(images)]
     if wrong:
         raise InputError(f"index {wrong[0]}: there are {len(images)} images, 0 to {len(images) - 1}")
-    outputs = _outputs(model, images[:1]) if len(images) else torch.zeros(1, 1)
+    with evaluating(model), torch.no_grad():
+        outputs = forward(model, images[:1]) if len(images) else torch.zeros(1, 1)
     if outputs.dim() != 2:
         raise InputError(f"the network returns {tuple(outputs.shape)} for one image; it must return (1, K)")
     check_labels(labels, len(images), outputs.shape[1])
@@ -209,19 +210,6 @@ def _checked(
         with evaluating(model):
             check_supported(program_of(model, images[:1]).graph)
     return list(dict.fromkeys(chosen))
-
-
-def _outputs(model: nn.Module, image: Tensor) -> Tensor:
-    """What the network answers to one image; it may not take such images at all."""
-    try:
-        with evaluating(model), torch.no_grad():
-            found: Tensor = model(image)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        why = str(error).partition("\n")[0]
-        raise InputError(
-            f"the network does not take images of shape {tuple(image.shape[1:])}: {why}"
-        ) from error
-    return found
 
 
 def identity_of(model: nn.Module, images: Tensor, clip: tuple[float, float] | None) -> Identity:

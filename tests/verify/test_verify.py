@@ -271,5 +271,5 @@ def test_a_network_that_cannot_be_bounded_is_refused_at_once() -> None:
 
 
 def test_images_of_another_shape_are_refused() -> None:
-    with pytest.raises(InputError, match=r"the network does not take images of shape \(7,\)"):
+    with pytest.raises(InputError, match=r"the network does not take inputs of shape \(7,\)"):
         verify(NEEDLE, torch.rand(1, 7), ZERO, "1/10")
