@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from surebound import numerics
 from surebound.errors import InputError
-from surebound.numerics import AffineRounding, Soundness, exact_fraction
+from surebound.numerics import AffineRounding, Soundness, exact_fraction, sum_up
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
@@ -127,3 +128,17 @@ def test_exact_kernels_restore_the_users_settings():
 def test_subnormal_weights_are_noticed():
     assert numerics.has_subnormal(torch.tensor([0.0, 1e-40]))
     assert not numerics.has_subnormal(torch.tensor([0.0, 1.0]))
+
+
+def test_sums_are_rounded_up() -> None:
+    """Against exact sums, with cancellation and with terms of very different sizes."""
+    generator = torch.Generator().manual_seed(0)
+    terms = torch.randn(7, 500, generator=generator, dtype=torch.float64)
+    terms = terms * 10.0 ** torch.randint(-12, 12, terms.shape, generator=generator)
+    terms[3] = -terms[:3].sum(0)
+    above = sum_up(terms)
+    for column, bound in zip(terms.t().tolist(), above.tolist(), strict=True):
+        exact = sum(map(Fraction, column))
+        assert Fraction(bound) >= exact
+        assert Fraction(bound) - exact <= Fraction(1, 2**48) * sum(abs(Fraction(v)) for v in column)
+    assert sum_up(torch.tensor([[math.inf], [1.0]], dtype=torch.float64)).item() == math.inf

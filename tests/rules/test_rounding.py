@@ -215,3 +215,40 @@ def test_deep_networks_in_both_dtypes(dtype: torch.dtype) -> None:
         exact = network.double()(x.double())
     assert bool(found.contains(y).all()) and bool(found.contains(z).all())
     assert bool(((found.lower.double() <= exact) & (exact <= found.upper.double())).all())
+
+
+@pytest.mark.parametrize("owned", [False, True])
+@pytest.mark.parametrize("mode", [Soundness.REAL, Soundness.DEPLOYED])
+def test_large_matrices_row_by_row(monkeypatch: pytest.MonkeyPatch, mode: Soundness, owned: bool) -> None:
+    """A matrix whose absolute values are made a few rows at a time: exact ends inside, as tight as in one piece."""
+    draw = torch.Generator().manual_seed(1)
+    weight, bias = torch.randn(5, 4, generator=draw), torch.randn(5, generator=draw)
+    weight[3, 2] = 1e-40  # subnormal, in another block than the first
+    center, radius = torch.randn(3, 4, generator=draw), torch.rand(3, 4, generator=draw)
+    lower, upper = center - radius, center + radius
+    rule = find("aten.linear.default")
+    assert rule is not None
+
+    def bound() -> Interval:
+        found = rule.interval(
+            Context(mode, owned=owned), Interval(lower.clone(), upper.clone()), weight, bias
+        )
+        assert isinstance(found, Interval)
+        return found
+
+    whole = bound()
+    monkeypatch.setattr("surebound.rules.affine.BLOCK", 8)  # two rows
+    parts = bound()
+    assert torch.allclose(parts.upper, whole.upper, rtol=1e-6, atol=1e-6)
+    assert torch.allclose(parts.lower, whole.lower, rtol=1e-6, atol=1e-6)
+    for b, o in itertools.product(range(3), range(5)):
+        row = [Fraction(v) for v in weight[o].tolist()]
+        ends = [[Fraction(v) for v in side[b].tolist()] for side in (lower, upper)]
+        most = sum(max(w * lo, w * hi) for w, lo, hi in zip(row, *ends, strict=True)) + Fraction(
+            float(bias[o])
+        )
+        least = sum(min(w * lo, w * hi) for w, lo, hi in zip(row, *ends, strict=True)) + Fraction(
+            float(bias[o])
+        )
+        assert Fraction(float(parts.lower[b, o])) <= least
+        assert most <= Fraction(float(parts.upper[b, o]))
