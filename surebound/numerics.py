@@ -13,6 +13,7 @@ import enum
 import math
 import re
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -253,7 +254,12 @@ def up(value: Tensor, ulps: float = 1) -> Tensor:
 
 def no_information(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     """NaN means that nothing is known: return the whole line there, never a number that looks proved."""
-    return lower.nan_to_num(-math.inf, math.inf, -math.inf), upper.nan_to_num(math.inf, math.inf, -math.inf)
+    return lower.nan_to_num(-math.inf, math.inf, -math.inf), nothing_known(upper)
+
+
+def nothing_known(upper: Tensor) -> Tensor:
+    """Upper bounds with infinity instead of NaN."""
+    return upper.nan_to_num(math.inf, math.inf, -math.inf)
 
 
 def proved(bound: Tensor) -> Tensor:
@@ -265,9 +271,16 @@ def proved(bound: Tensor) -> Tensor:
     return bound <= 0
 
 
+_exact = ContextVar("exact_kernels", default=False)
+
+
 @contextlib.contextmanager
 def exact_kernels() -> Iterator[None]:
     """Forbid kernels that gamma_n does not cover: Winograd (NNPACK, cuDNN), TF32 and bfloat16 products."""
+    if _exact.get():  # inside of another: nothing to do, and setting flags takes as long as a small layer
+        yield
+        return
+    entered = _exact.set(True)
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -278,6 +291,7 @@ def exact_kernels() -> Iterator[None]:
             yield
     finally:
         torch.set_float32_matmul_precision(precision)
+        _exact.reset(entered)
 
 
 def has_subnormal(value: Tensor) -> bool:

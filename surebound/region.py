@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from surebound.errors import RegionError
 from surebound.interval import Interval
+from surebound.native import ends
 from surebound.numerics import Soundness, exact_fraction, float_up, round_up
 
 
@@ -116,6 +118,9 @@ class LinfBall:
             lower, upper = self.x - float(self.eps), self.x + float(self.eps)
         else:
             radius = _float_radius(self.eps, self.x.dtype)
+            quick = ends.ball(self.x, radius, *(self.clip or (-math.inf, math.inf)))
+            if quick is not None:
+                return Interval(*quick)
             lower, upper = _add_outwards(self.x, -radius), _add_outwards(self.x, radius)
         if self.clip is not None:
             lower, upper = lower.clamp_(*self.clip), upper.clamp_(*self.clip)
@@ -141,6 +146,7 @@ class LinfBall:
 Region = Box | LinfBall
 
 
+@cache
 def _float_radius(eps: Fraction, dtype: torch.dtype) -> float:
     """The smallest number of the dtype that is not below eps."""
     return float(round_up(torch.tensor(float_up(eps), dtype=torch.float64), dtype))

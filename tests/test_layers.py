@@ -17,6 +17,7 @@ WORK = ENGINE | BESIDE | {"splitting", "attack", "verify", "train", "formulas", 
 
 ALLOWED: dict[str, frozenset[str]] = {
     **dict.fromkeys(VALUES, VALUES),
+    "region": VALUES | {"native"},
     "graph": VALUES,
     "native": frozenset(),
     "rules": VALUES | {"graph", "native"},

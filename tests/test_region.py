@@ -11,15 +11,26 @@ from hypothesis import strategies as st
 
 import surebound as sb
 from surebound.errors import RegionError, SpecError
+from surebound.native import ends
 from surebound.numerics import Soundness
 from surebound.spec import check_labels, classification
 
 X = torch.full((2, 3), 0.5)
 
 
+@pytest.fixture(scope="module")
+def compiled_from():
+    """Sets the number of entries from which on compiled passes are used."""
+    before = ends.WORTH
+    yield lambda worth: setattr(ends, "WORTH", worth)
+    ends.WORTH = before
+
+
 @settings(derandomize=True, deadline=None, max_examples=300)
-@given(st.floats(-4, 4, width=32), st.fractions(0, 2, max_denominator=255))
-def test_ball_contains_every_real_point_and_little_more(value, eps):
+@given(value=st.floats(-4, 4, width=32), eps=st.fractions(0, 2, max_denominator=255))
+@pytest.mark.parametrize("worth", [1, 1 << 40])  # compiled, or by PyTorch
+def test_ball_contains_every_real_point_and_little_more(value, eps, worth, compiled_from):
+    compiled_from(worth)
     region = sb.LinfBall(torch.tensor([[value]]), eps)
     for mode in (Soundness.REAL, Soundness.DEPLOYED):
         interval = region.interval(mode)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import enum
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from surebound.cli.bar import Bar
 from surebound.cli.options import Data, DataDir, Target, Weights
 from surebound.cli.output import Cell, Format, print_table
 from surebound.errors import GraphError, InputError
@@ -20,12 +18,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from surebound.attack import Attack, AttackProgress, AttackResult
-    from surebound.attack.base import Progress
     from surebound.region import LinfBall
 
 EXIT_CONTRADICTION = 1
 BOUND_BATCH = 100
-PLAIN_SECONDS = 30.0
 
 
 class Name(enum.StrEnum):
@@ -114,11 +110,16 @@ def attack(
     images, labels = split.batch(torch.arange(count))
     region = LinfBall(images, eps, clip=(0, 1))
     began = time.monotonic()
-    proved = _proved(found.model, region, labels)
-    with _progress() as progress:
+    with Bar("bounding") as bar:
+        proved = _proved(found.model, region, labels, bar)
+    with Bar("attacking") as bar:
+
+        def show(now: AttackProgress) -> None:
+            bar.show(now.done, now.total, f"{now.broken} of {now.examples} broken")
+
         result = search(
             found.model, images, labels, eps, method,
-            proved=None if attack_proved else proved, seed=seed, memory=memory * 2**20, progress=progress,
+            proved=None if attack_proved else proved, seed=seed, memory=memory * 2**20, progress=show,
         )  # fmt: skip
     seconds = time.monotonic() - began
     print_table(COLUMNS, [_row(name, eps, result, proved, seconds)], form)
@@ -163,7 +164,7 @@ def _method(name: Name, steps: int | None, restarts: int | None, start: Start | 
     return make(**options)  # type: ignore[arg-type]  # every attack has these three
 
 
-def _proved(model: nn.Module, region: LinfBall, labels: Tensor) -> Tensor:
+def _proved(model: nn.Module, region: LinfBall, labels: Tensor, bar: Bar) -> Tensor:
     """Which examples interval bounds prove, for every float32 execution: (B,); none without bounds."""
     import torch
 
@@ -176,46 +177,12 @@ def _proved(model: nn.Module, region: LinfBall, labels: Tensor) -> Tensor:
             for first in range(0, len(labels), BOUND_BATCH):
                 part = slice(first, first + BOUND_BATCH)
                 settled[part] = proved(worst_margins(model, region[part], labels[part])).all(1)
+                bar.show(min(part.stop, len(labels)), len(labels))
     except GraphError as error:
         reason = str(error).splitlines()[0]
         typer.echo(f"surebound: no bounds for this network, so everything is attacked ({reason})", err=True)
         settled[:] = False
     return settled
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar with the time left on a terminal; elsewhere a line now and then, on standard error."""
-    if not sys.stderr.isatty():
-        yield _Lines()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TaskProgressColumn(), BarColumn(30), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("attacking", total=None)
-
-        def show(now: AttackProgress) -> None:
-            text = f"{now.broken} of {now.examples} broken"
-            bar.update(task, total=now.total, completed=now.done, description=text)
-
-        yield show
-
-
-class _Lines:
-    """Progress where there is no terminal."""
-
-    def __init__(self) -> None:
-        self._began = self._printed = time.monotonic()
-
-    def __call__(self, now: AttackProgress) -> None:
-        if time.monotonic() - self._printed >= PLAIN_SECONDS:
-            self._printed = time.monotonic()
-            left = (self._printed - self._began) * (now.total - now.done) / max(1, now.done)
-            share = now.done / now.total
-            typer.echo(f"{share:.0%}, {left:.0f} s left, {now.broken} of {now.examples} broken", err=True)
 
 
 def _check_save(path: Path | None) -> None:

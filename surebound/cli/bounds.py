@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from surebound.cli.bar import Bar
 from surebound.cli.options import DataDir, Weights
 from surebound.cli.output import Cell, Format, print_table
 from surebound.errors import InputError
@@ -101,19 +102,24 @@ def bounds(
     target = load_target(model, weights=weights, data=data, data_dir=data_dir)
     network, test = target.model, target.test(clip)
     chosen = choose(len(test), index or [], first)
+    columns, bound = (MARGIN_COLUMNS, margin_rows) if show is Show.MARGINS else (OUTPUT_COLUMNS, output_rows)
     rows: list[list[Cell]] = []
-    with torch.no_grad():
-        for start in range(0, len(chosen), batch_size):
-            numbers = chosen[start : start + batch_size]
-            images, labels = test.batch(torch.tensor(numbers))
-            region = LinfBall(images, eps, clip)
-            if show is Show.MARGINS:
-                rows += margin_rows(network, region, labels, numbers, method, soundness)
-            else:
-                rows += output_rows(network, region, labels, numbers, method, soundness)
-    print_table(MARGIN_COLUMNS if show is Show.MARGINS else OUTPUT_COLUMNS, rows, form)
-    if form is Format.TABLE and show is Show.MARGINS:
-        typer.echo(conclusion(rows, eps, soundness))
+    stopped = None
+    try:
+        with torch.no_grad(), Bar("bounding", "what was bounded until then is below") as bar:
+            for start in range(0, len(chosen), batch_size):
+                numbers = chosen[start : start + batch_size]
+                images, labels = test.batch(torch.tensor(numbers))
+                rows += bound(network, LinfBall(images, eps, clip), labels, numbers, method, soundness)
+                bar.show(start + len(numbers), len(chosen))
+    except KeyboardInterrupt as error:
+        stopped = error
+    if rows or stopped is None:
+        print_table(columns, rows, form)
+        if form is Format.TABLE and show is Show.MARGINS:
+            typer.echo(conclusion(rows, eps, soundness))
+    if stopped is not None:
+        raise stopped
 
 
 def choose(count: int, index: list[int], first: int | None) -> list[int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from surebound.cli.bar import Bar
 from surebound.cli.bounds import DATA_HELP, MODEL_HELP, SOUNDNESS_HELP, Arithmetic
 from surebound.cli.options import DataDir, Weights
 from surebound.cli.output import Cell, Format, print_table
@@ -64,7 +65,10 @@ def evaluate(
         pgd_images=len(test),
         batch_size=batch_size,
     )
-    errors = measure(target.model, test, wanted, soundness=Soundness(soundness.value), seed=seed)
+    with Bar("measuring") as bar:
+        errors = measure(
+            target.model, test, wanted, soundness=Soundness(soundness.value), seed=seed, progress=bar.show
+        )
     rows: list[list[Cell]] = [
         [str(r), percent(errors.clean), percent(errors.attacked.get(r)), percent(v)]
         for r, v in errors.verified.items()

@@ -75,3 +75,45 @@ int64_t surebound_within_backward(const float *lower, const float *upper, const 
     }
     return found;
 }
+
+/* Bounds (B, n) as a product wants them: center, and one after the other on_radius (r + on_center |center|) and max(-low, high),
+   and the largest of these in each example (B). NaN stays NaN, but is not the largest. */
+void surebound_entry(const float *low, const float *high, int64_t b, int64_t n, float on_center, float on_radius, float *center,
+                     float *both, float *most, int64_t threads) {
+    float paid = 2.0f * on_center, scale = 0.5f * on_radius;
+#pragma omp parallel for num_threads(threads) if (b * n >= SMALL) schedule(static)
+    for (int64_t e = 0; e < b; e++) {
+        const float *l = low + e * n, *h = high + e * n;
+        float *c = center + e * n, *r = both + e * n, *m = both + (b + e) * n, largest = 0.0f;
+#pragma omp simd reduction(max : largest)
+        for (int64_t j = 0; j < n; j++) {
+            float width = h[j] - l[j], middle = l[j] + 0.5f * width, far = h[j] > -l[j] ? h[j] : -l[j];
+            c[j] = middle;
+            r[j] = (width + paid * fabsf(middle)) * scale;
+            m[j] = isnan(width) ? width : far;
+            largest = far > largest ? far : largest;
+        }
+        most[e] = largest;
+    }
+}
+
+/* a + b for b > 0, rounded up where it has to be rounded: Knuth's two-sum says where it was rounded down. */
+static inline float add_up(float a, float b) {
+    float sum = a + b, part = sum - a, error = (a - (sum - part)) + (b - part), whole = sum + 0.0f; /* no -0 */
+    int32_t bits;
+    memcpy(&bits, &whole, sizeof bits);
+    bits += whole < 0.0f ? -1 : 1;
+    float next;
+    memcpy(&next, &bits, sizeof next);
+    return error > 0.0f ? next : sum;
+}
+
+/* The ball around x with radius > 0, its ends rounded outwards, within [least, most]. */
+void surebound_ball(const float *x, int64_t n, float radius, float least, float most, float *low, float *high, int64_t threads) {
+#pragma omp parallel for simd num_threads(threads) if (parallel : n >= SMALL) schedule(static)
+    for (int64_t j = 0; j < n; j++) {
+        float down = -add_up(-x[j], radius), up = add_up(x[j], radius);
+        down = down < least ? least : down, up = up < least ? least : up;
+        low[j] = down > most ? most : down, high[j] = up > most ? most : up;
+    }
+}

@@ -1,4 +1,4 @@
-"""Elementwise passes over the ends of bounds, with gradients: compiled; None where that is not possible.
+"""Elementwise passes over the ends of bounds, some with gradients: compiled; None where that is not possible.
 
 All values of a call have one shape and lie in memory in one order without gaps, or PyTorch does it.
 """
@@ -11,6 +11,9 @@ import torch
 from torch import Tensor
 
 from surebound.native.build import library
+
+#: From so many numbers on it is worth looking for a compiler.
+WORTH = 1 << 12
 
 
 def chord(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
@@ -67,6 +70,39 @@ def within_backward(
         *_at(*known, *new, low, high), low.numel(), *_at(*found), torch.get_num_threads()
     )
     return (found[0] if some else None), (found[1] if some else None), found[2], found[3]
+
+
+def ball(x: Tensor, radius: float, least: float, most: float) -> tuple[Tensor, Tensor] | None:
+    """Ends of [x - radius, x + radius], radius > 0, rounded outwards if at all, within [least, most]."""
+    kernels = _alike(x) if x.numel() >= WORTH and not x.requires_grad else None
+    if kernels is None:
+        return None
+    low, high = torch.empty_like(x), torch.empty_like(x)
+    kernels.surebound_ball(
+        x.data_ptr(), x.numel(), radius, least, most, *_at(low, high), torch.get_num_threads()
+    )
+    return low, high
+
+
+def entry(
+    lower: Tensor, upper: Tensor, on_center: float, on_radius: float
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The centre c of bounds (B, ...); stacked (2B, ...) on_radius (radius + on_center |c|) and max(-lower, upper).
+
+    And the largest of the last in each example (B,). Without gradients.
+    """
+    kernels = _alike(lower, upper) if lower.numel() >= WORTH and lower.dim() > 1 else None
+    if kernels is None:
+        return None
+    shape = (2 * lower.shape[0], *lower.shape[1:])
+    order = torch.contiguous_format if lower.is_contiguous() else torch.channels_last
+    center, both = torch.empty_like(lower), torch.empty(shape, memory_format=order)
+    most = lower.new_empty(lower.shape[0])
+    kernels.surebound_entry(
+        *_at(lower, upper), lower.shape[0], lower[0].numel(), on_center, on_radius, *_at(center, both, most),
+        torch.get_num_threads(),
+    )  # fmt: skip
+    return center, both, most
 
 
 def as_laid_out(value: Tensor, like: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
    Nothing here adds up over rows, and the compiler may not contract products and sums (-ffp-contract=off): every
    number is the one that fallback.py computes, bit for bit, whatever the number of threads. NaN stays NaN and counts
    as "on", so that a diverged network is seen to have diverged. */
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>

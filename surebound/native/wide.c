@@ -1,42 +1,86 @@
 /* Sums of rows a (S, B, n) of coefficients of B examples with vectors (B, n), in double: products of floats are exact there,
    so a sum of n of them is wrong by at most gamma(n + 4) of double, in the order of 8 lanes and a rest. A row is the work of
-   one thread. NaN stays NaN. */
+   one thread; the rows of an example follow each other, because they read the same vectors. NaN stays NaN.
+
+   Sums of |a| w with w >= 0, which pay for rounding, need not be that close: RUN products each are added up in float (a
+   quarter of the time), so that the sum is wrong by at most gamma(RUN + 2) of float besides. */
 
 #define LANES 8
+#define WIDE 16
+#define RUN 32
+#define ROW(i) ((i) % s * b + (i) / s)
+#define ADD_PRODUCTS(total, x, y)                                                                                              \
+    _Pragma("omp simd") for (int64_t m = 0; m < LANES; m++) total[m] += (double)(x)[m] * (double)(y)[m]
 #define ADD_UP(total, sum)                                                                                                     \
     for (int64_t m = 0; m < LANES; m++) sum += total[m]
 
+/* a.v of a row. */
+static double plain_sum(const float *a, const float *v, int64_t n) {
+    double total[LANES] = {0}, sum = 0.0;
+    int64_t j = 0;
+    for (; j + LANES <= n; j += LANES) ADD_PRODUCTS(total, a + j, v + j);
+    ADD_UP(total, sum);
+    for (; j < n; j++) sum += (double)a[j] * (double)v[j];
+    return sum;
+}
+
+/* |a|.w of a row, w >= 0. */
+static double absolute_sum(const float *a, const float *w, int64_t n) {
+    double total[WIDE] = {0}, sum = 0.0;
+    int64_t j = 0;
+    while (j + WIDE <= n) {
+        float run[WIDE] = {0};
+        for (int64_t k = 0; k < RUN && j + WIDE <= n; k++, j += WIDE)
+#pragma omp simd
+            for (int64_t m = 0; m < WIDE; m++) run[m] += fabsf(a[j + m]) * w[j + m];
+#pragma omp simd
+        for (int64_t m = 0; m < WIDE; m++) total[m] += (double)run[m];
+    }
+    for (int64_t m = 0; m < WIDE; m++) sum += total[m];
+    for (; j < n; j++) sum += (double)fabsf(a[j]) * (double)w[j];
+    return sum;
+}
+
+/* a.v + |a|.w of a row; v or w may be NULL. */
+static double priced(const float *a, const float *v, const float *w, int64_t n) {
+    return (v ? plain_sum(a, v, n) : 0.0) + (w ? absolute_sum(a, w, n) : 0.0);
+}
+
 /* back = upper a where a > 0, else lower a (without lower: upper a); offset (S, B) = sum of max(a, 0) top. `stride`: between the
-   lower slopes of two specifications, 0 if they share them. `planes`: a lies plane by plane, the others channels innermost. */
-int64_t surebound_wide_pull(const float *a, const float *lower, int64_t stride, const float *upper, const float *top, int64_t s,
-                            int64_t b, int64_t n, int64_t planes, float *back, double *offset, int64_t threads) {
+   lower slopes of two specifications, 0 if they share them. `planes`: a lies plane by plane, the others channels innermost.
+   price (S, B), if asked for: back.v + |back|.w, v (n) or NULL, w (B, n) or NULL, while back is in the cache. */
+int64_t surebound_wide_pull(const float *a, const float *lower, int64_t stride, const float *upper, const float *top,
+                            const float *v, const float *w, int64_t s, int64_t b, int64_t n, int64_t planes, float *back,
+                            double *offset, double *price, int64_t threads) {
     int64_t failed = 0;
 #pragma omp parallel num_threads(threads) reduction(| : failed)
     {
         float *moved = malloc(n * sizeof *moved);
         failed = !moved;
 #pragma omp for schedule(static)
-        for (int64_t k = 0; k < s * b; k++) {
+        for (int64_t i = 0; i < s * b; i++) {
             if (failed) continue;
-            int64_t e = k % b, j = 0;
+            int64_t e = i / s, k = ROW(i), j = 0;
             const float *x = a + k * n, *up = upper + e * n, *t = top + e * n;
             const float *low = lower ? lower + (k / b) * stride + e * n : up;
             float *to = back + k * n;
             double total[LANES] = {0}, sum = 0.0;
             if (planes) to_innermost(x, planes, n, moved), x = moved;
-            for (; j + LANES <= n; j += LANES)
-#pragma omp simd
-                for (int64_t m = 0; m < LANES; m++) {
-                    float v = x[j + m];
-                    to[j + m] = v * (v > 0.0f ? up[j + m] : low[j + m]);
-                    total[m] += (double)RELU(v) * (double)t[j + m];
-                }
+            for (; j + LANES <= n; j += LANES) { /* written out, as in rows.c */
+                eight each = *(const eight *)(x + j);
+                bits on = each > (eight){0}, some = ~(each <= (eight){0}), u = *(const bits *)(up + j), l = *(const bits *)(low + j);
+                *(eight *)(to + j) = each * (eight)((on & u) | (~on & l));
+                float positive[LANES];
+                *(eight *)positive = (eight)(some & (bits)each);
+                ADD_PRODUCTS(total, positive, t + j);
+            }
             ADD_UP(total, sum);
             for (; j < n; j++) {
                 to[j] = x[j] * (x[j] > 0.0f ? up[j] : low[j]);
                 sum += (double)RELU(x[j]) * (double)t[j];
             }
             offset[k] = sum;
+            if (price) price[k] = priced(to, v, w ? w + e * n : NULL, n);
         }
         free(moved);
     }
@@ -47,46 +91,31 @@ int64_t surebound_wide_pull(const float *a, const float *lower, int64_t stride, 
 void surebound_wide_dot(const float *a, const float *v, const float *w, int64_t s, int64_t b, int64_t n, double *out,
                         int64_t threads) {
 #pragma omp parallel for num_threads(threads) if (s * b * n >= SMALL) schedule(static)
-    for (int64_t k = 0; k < s * b; k++) {
-        const float *x = a + k * n, *size = w ? w + (k % b) * n : NULL;
-        double plain = 0.0, absolute = 0.0;
-        int64_t j = 0;
-        if (v) {
-            double total[LANES] = {0};
-            for (j = 0; j + LANES <= n; j += LANES)
-#pragma omp simd
-                for (int64_t m = 0; m < LANES; m++) total[m] += (double)x[j + m] * (double)v[j + m];
-            ADD_UP(total, plain);
-            for (; j < n; j++) plain += (double)x[j] * (double)v[j];
-        }
-        if (size) { /* the row is in the cache by now */
-            double total[LANES] = {0};
-            for (j = 0; j + LANES <= n; j += LANES)
-#pragma omp simd
-                for (int64_t m = 0; m < LANES; m++) total[m] += (double)fabsf(x[j + m]) * (double)size[j + m];
-            ADD_UP(total, absolute);
-            for (; j < n; j++) absolute += (double)fabsf(x[j]) * (double)size[j];
-        }
-        out[k] = plain + absolute;
+    for (int64_t i = 0; i < s * b; i++) {
+        int64_t k = ROW(i);
+        out[k] = priced(a + k * n, v, w ? w + (i / s) * n : NULL, n);
     }
 }
 
-/* Over the box [low, high] (B, n), which is finite: best (S, B) = the largest a.x, size (S, B) = |a|.max(|low|, |high|). */
+/* Over the box [low, high] (B, n), which is finite: best (S, B) = the largest a.x, size (S, B) >= |a|.max(|low|, |high|), two
+   or three times that. */
 void surebound_wide_maximum(const float *a, const float *low, const float *high, int64_t s, int64_t b, int64_t n, double *best,
                             double *size, int64_t threads) {
 #pragma omp parallel for num_threads(threads) if (s * b * n >= SMALL) schedule(static)
-    for (int64_t k = 0; k < s * b; k++) {
-        const float *x = a + k * n, *l = low + (k % b) * n, *h = high + (k % b) * n;
-        double top[LANES] = {0}, all[LANES] = {0}, most = 0.0, sum = 0.0;
+    for (int64_t i = 0; i < s * b; i++) {
+        int64_t e = i / s, k = ROW(i);
+        const float *x = a + k * n, *l = low + e * n, *h = high + e * n;
+        eight all = {0};
+        double top[LANES] = {0}, most = 0.0, sum = 0.0;
         int64_t j = 0;
-        for (; j + LANES <= n; j += LANES)
-#pragma omp simd
-            for (int64_t m = 0; m < LANES; m++) {
-                float v = x[j + m], end = v > 0.0f ? h[j + m] : l[j + m];
-                float far = h[j + m] > -l[j + m] ? h[j + m] : -l[j + m];
-                top[m] += (double)v * (double)end;
-                all[m] += (double)fabsf(v) * (double)far;
-            }
+        for (; j + LANES <= n; j += LANES) {
+            eight each = *(const eight *)(x + j), least = *(const eight *)(l + j), last = *(const eight *)(h + j), far = -least;
+            bits on = each > (eight){0}, above = last > far, whole = (bits){0} + INT32_MAX; /* all but the sign */
+            float end[LANES];
+            *(eight *)end = (eight)((on & (bits)last) | (~on & (bits)least));
+            ADD_PRODUCTS(top, x + j, end);
+            all += (eight)(whole & (bits)each) * (eight)((above & (bits)last) | (~above & (bits)far));
+        }
         ADD_UP(top, most);
         ADD_UP(all, sum);
         for (; j < n; j++) {
@@ -94,21 +123,21 @@ void surebound_wide_maximum(const float *a, const float *low, const float *high,
             most += (double)x[j] * (double)end;
             sum += (double)fabsf(x[j]) * (double)far;
         }
-        best[k] = most, size[k] = sum;
+        best[k] = most, size[k] = 2.0 * (sum + (double)n * FLT_MIN); /* a sum in float, and products that underflow */
     }
 }
 
 /* Lines of a ReLU between finite bounds [low, high] (B, n), as fallback.relu_lines: the chord's slope, the lower line's, the
-   chord's intercept as `factor` times it plus `extra`, where both are possible, and the largest |bound| of an example.
-   Without `sound` the intercept is the chord's own. Returns 1 if some intercept is not finite. */
+   chord's intercept as `factor` times it plus `extra`, where both are possible, and `under` (1 + the largest |bound|) of an
+   example. Without `sound` the intercept is the chord's own. Returns 1 if some intercept is not finite. */
 int64_t surebound_relu_lines(const float *lower, const float *upper, int64_t b, int64_t n, int64_t sound, float least,
-                             float factor, float extra, float *chord, float *below, float *top, uint8_t *unstable,
-                             float *largest, int64_t threads) {
+                             float factor, float extra, double under, float *chord, float *below, float *top, uint8_t *unstable,
+                             double *absolute, int64_t threads) {
     int64_t odd = 0;
 #pragma omp parallel for num_threads(threads) if (b * n >= SMALL) schedule(static) reduction(| : odd)
     for (int64_t e = 0; e < b; e++) {
         const float *l = lower + e * n, *u = upper + e * n;
-        float *s = chord + e * n, *under = below + e * n, *t = top + e * n, most = 0.0f;
+        float *s = chord + e * n, *low_slope = below + e * n, *t = top + e * n, most = 0.0f;
         uint8_t *both = unstable + e * n;
         int32_t strange = 0;
 #pragma omp simd reduction(max : most) reduction(| : strange)
@@ -118,14 +147,42 @@ int64_t surebound_relu_lines(const float *lower, const float *upper, int64_t b, 
             float at_low = (0.0f - slope) * low, at_high = (1.0f - slope) * high;
             float over = at_low < at_high ? at_high : at_low, far = u[j] > -l[j] ? u[j] : -l[j];
             s[j] = slope;
-            under[j] = high + low > 0.0f ? 1.0f : 0.0f;
+            low_slope[j] = high + low > 0.0f ? 1.0f : 0.0f;
             t[j] = sound ? over * factor + extra : at_low;
             both[j] = (low < 0.0f) & (high > 0.0f);
             strange |= !(fabsf(at_low + at_high) < INFINITY);
             most = far > most ? far : most;
         }
-        largest[e] = most;
+        absolute[e] = under * (1.0 + (double)most);
         odd |= strange;
     }
     return odd;
+}
+
+/* size (B, n) = rate (size + bias) + added, added (B) = under (1 + max (size + bias) + x), x (B), the maximum by example; bias
+   (n) or NULL. Returns 1, with size as it was, if a sum or x is not <= limit. */
+int64_t surebound_grow(float *size, const float *bias, const float *x, int64_t b, int64_t n, float rate, double under, float limit,
+                       double *added, int64_t threads) {
+    int64_t odd = 0;
+#pragma omp parallel for num_threads(threads) if (b * n >= SMALL) schedule(static) reduction(| : odd)
+    for (int64_t e = 0; e < b; e++) {
+        const float *s = size + e * n;
+        float most = 0.0f;
+        int32_t strange = !(x[e] <= limit);
+#pragma omp simd reduction(max : most) reduction(| : strange)
+        for (int64_t j = 0; j < n; j++) {
+            float all = s[j] + (bias ? bias[j] : 0.0f);
+            most = all > most ? all : most, strange |= !(all <= limit);
+        }
+        added[e] = under * (1.0 + (double)most + (double)x[e]);
+        odd |= strange;
+    }
+    if (odd) return 1;
+#pragma omp parallel for num_threads(threads) if (b * n >= SMALL) schedule(static)
+    for (int64_t e = 0; e < b; e++) {
+        float *s = size + e * n, more = (float)added[e];
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++) s[j] = (s[j] + (bias ? bias[j] : 0.0f)) * rate + more;
+    }
+    return 0;
 }

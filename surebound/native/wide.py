@@ -1,28 +1,43 @@
 """Rows of coefficients back through lines, along vectors and to a box, summed in float64: compiled, or None.
 
 Rows (S, B, *value) of B examples in float32. Products of two floats are exact in float64, so every sum of n of them is
-wrong by at most gamma(n + 4) of float64, whatever the number of threads. The caller falls back to PyTorch.
+wrong by at most gamma(n + 4) of float64, whatever the number of threads; sums of absolute values besides by at most
+gamma(``NARROW``) of float32. The caller falls back to PyTorch.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from surebound.native.build import library
+from surebound.native.ends import WORTH
 from surebound.native.rows import at, like, sizes
 
-#: From so many coefficients on it is worth looking for a compiler.
-WORTH = 1 << 15
+#: Sums of |a| w, w >= 0, have runs of 32 products in float32 (wide.c, RUN), and the runs in float64.
+NARROW = 40
 
 
-def pull(a: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor) -> tuple[Tensor, Tensor] | None:
-    """upper a where a > 0, lower a elsewhere (None: upper a); and sums (S, B) of max(a, 0) top.
+@dataclass(frozen=True)
+class Price:
+    """What coefficients a (S, B, *value) are multiplied with: a.plain + |a|.absolute."""
+
+    plain: Tensor | None  # (1, *value), or with 1 where it is the same
+    absolute: Tensor | None  # (B, *value), >= 0
+
+
+def pull(
+    a: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor, price: Price | None = None
+) -> tuple[Tensor, Tensor, Tensor | None] | None:
+    """upper a where a > 0, lower a elsewhere (None: upper a); sums (S, B) of max(a, 0) top; the ``price`` of the first.
 
     lower: (B, *value) or (S, B, *value). The result lies as a does, or with channels innermost if the slopes do.
     """
-    slopes = [v for v in (lower, upper, top) if v is not None]
-    if not _worth(a, *slopes) or (upper.shape, top.shape) != (a.shape[1:], a.shape[1:]):
+    plain, absolute = (None, None) if price is None else (price.plain, price.absolute)
+    given = [v for v in (lower, upper, top, plain, absolute) if v is not None]
+    if not _worth(a, *given) or (upper.shape, top.shape) != (a.shape[1:], a.shape[1:]):
         return None
     innermost, planes = _innermost(a), 0
     # Plane by plane, and the slopes are not: the adjoints like them as the slopes.
@@ -35,26 +50,25 @@ def pull(a: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor) -> tuple[T
     lower = None if lower is None else _laid(lower, innermost)
     back = like(a, innermost)
     offset = a.new_empty(a.shape[:2], dtype=torch.float64)
+    priced = None if price is None else torch.empty_like(offset)
+    plain, absolute = _over(plain, 1, a, innermost), _over(absolute, a.shape[1], a, innermost)
     each = upper.numel() if lower is not None and lower.dim() == a.dim() else 0
     failed = kernels.surebound_wide_pull(
-        a.data_ptr(), at(lower), each, upper.data_ptr(), top.data_ptr(), *sizes(a), planes, back.data_ptr(),
-        offset.data_ptr(), torch.get_num_threads(),
+        a.data_ptr(), at(lower), each, upper.data_ptr(), top.data_ptr(), at(plain), at(absolute), *sizes(a), planes,
+        back.data_ptr(), offset.data_ptr(), at(priced), torch.get_num_threads(),
     )  # fmt: skip
-    return None if failed else (back, offset)
+    return None if failed else (back, offset, priced)
 
 
-def dot(a: Tensor, plain: Tensor | None, absolute: Tensor | None) -> Tensor | None:
-    """a.plain + |a|.absolute (S, B); plain (1, *value) or with 1 where it is the same, absolute (B, *value)."""
-    if not _worth(a, *(v for v in (plain, absolute) if v is not None)):
+def dot(a: Tensor, price: Price) -> Tensor | None:
+    """a.plain + |a|.absolute (S, B)."""
+    if not _worth(a, *(v for v in (price.plain, price.absolute) if v is not None)):
         return None
     innermost = _innermost(a)
     kernels = library() if innermost or a.is_contiguous() else None
     if kernels is None:
         return None
-    if plain is not None:
-        plain = _laid(plain.expand(1, *a.shape[2:]), innermost)
-    if absolute is not None:
-        absolute = _laid(absolute.expand(a.shape[1:]), innermost)
+    plain, absolute = _over(price.plain, 1, a, innermost), _over(price.absolute, a.shape[1], a, innermost)
     out = a.new_empty(a.shape[:2], dtype=torch.float64)
     kernels.surebound_wide_dot(
         a.data_ptr(), at(plain), at(absolute), *sizes(a), out.data_ptr(), torch.get_num_threads()
@@ -63,7 +77,7 @@ def dot(a: Tensor, plain: Tensor | None, absolute: Tensor | None) -> Tensor | No
 
 
 def maximum(a: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor] | None:
-    """The largest a.x over a finite box [lower, upper] (B, *value), and |a|.max|x|: (S, B) each."""
+    """The largest a.x over a finite box [lower, upper] (B, *value), and two or three times |a|.max|x|: (S, B) each."""
     if not _worth(a, lower, upper):
         return None
     innermost = _innermost(a)
@@ -79,33 +93,59 @@ def maximum(a: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor] | 
     return best, size
 
 
+def grow(
+    size: Tensor, bias: Tensor | None, x: Tensor, rate: float, under: float, limit: float
+) -> Tensor | None:
+    """size = rate (size + bias) + under (1 + max size + x), in its own memory; the last summand, (B,) in float64.
+
+    size (B, *out), bias (1, *out) or with 1 where it is the same, x (B,), all >= 0; the maximum is that of an example.
+    None, and size as it was, where an entry is not <= limit.
+    """
+    kernels = library() if _dense(size) and x.is_contiguous() and _plain(size, x) else None
+    if kernels is None:
+        return None
+    if bias is not None:
+        bias = _laid(bias.expand(1, *size.shape[1:]), not size.is_contiguous())
+    added = size.new_empty(size.shape[0], dtype=torch.float64)
+    odd = kernels.surebound_grow(
+        size.data_ptr(), at(bias), x.data_ptr(), size.shape[0], size[0].numel(), rate, under, limit,
+        added.data_ptr(), torch.get_num_threads(),
+    )  # fmt: skip
+    return None if odd else added
+
+
 def relu_lines(
-    lower: Tensor, upper: Tensor, sound: bool, least: float, factor: float, extra: float
+    lower: Tensor, upper: Tensor, sound: bool, least: float, factor: float, extra: float, under: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor] | None:
     """Lines of a ReLU between bounds (B, *value): see ``rules.relax_relu``, whose numbers these are.
 
-    Slope of the chord, lower slope, intercept, where the sign is open, and the largest |bound| (B,). None also where
-    some number is not finite.
+    Slope of the chord, lower slope, intercept, where the sign is open, and under (1 + the largest |bound|) (B,) in
+    float64. None also where some number is not finite.
     """
-    same = lower.dim() > 1 and lower.stride() == upper.stride()
-    dense = lower.is_contiguous() or (lower.dim() == 4 and lower.movedim(1, -1).is_contiguous())
-    kernels = library() if same and dense and _plain(lower, upper) else None
+    alike = _dense(lower) and lower.stride() == upper.stride()
+    kernels = library() if alike and _plain(lower, upper) else None
     if kernels is None:
         return None
     chord, below, top = (torch.empty_like(lower) for _ in range(3))
     unstable = torch.empty_like(lower, dtype=torch.bool)
-    largest = lower.new_empty(lower.shape[0])
+    absolute = lower.new_empty(lower.shape[0], dtype=torch.float64)
     odd = kernels.surebound_relu_lines(
-        lower.data_ptr(), upper.data_ptr(), lower.shape[0], lower[0].numel(), sound, least, factor, extra,
-        chord.data_ptr(), below.data_ptr(), top.data_ptr(), unstable.data_ptr(), largest.data_ptr(),
+        lower.data_ptr(), upper.data_ptr(), lower.shape[0], lower[0].numel(), sound, least, factor, extra, under,
+        chord.data_ptr(), below.data_ptr(), top.data_ptr(), unstable.data_ptr(), absolute.data_ptr(),
         torch.get_num_threads(),
     )  # fmt: skip
-    return None if odd else (chord, below, top, unstable, largest)
+    return None if odd else (chord, below, top, unstable, absolute)
 
 
 def _worth(a: Tensor, *others: Tensor) -> bool:
     """Rows of several values, and ``_plain``?"""
     return a.dim() > 2 and _plain(a, *others)
+
+
+def _dense(value: Tensor) -> bool:
+    """Examples (B, *value) one after the other, each without gaps?"""
+    innermost = value.dim() == 4 and value.movedim(1, -1).is_contiguous()
+    return value.dim() > 1 and (innermost or value.is_contiguous())
 
 
 def _plain(first: Tensor, *others: Tensor) -> bool:
@@ -120,6 +160,11 @@ def _plain(first: Tensor, *others: Tensor) -> bool:
 def _innermost(a: Tensor) -> bool:
     """Rows (S, B, C, H, W) with channels side by side in memory, and so not plane by plane?"""
     return a.dim() == 5 and not a.is_contiguous() and a.movedim(2, -1).is_contiguous()
+
+
+def _over(value: Tensor | None, examples: int, a: Tensor, innermost: bool) -> Tensor | None:
+    """A factor of coefficients, written out for every entry of a number of examples, as ``_laid``."""
+    return None if value is None else _laid(value.expand(examples, *a.shape[2:]), innermost)
 
 
 def _laid(value: Tensor, innermost: bool) -> Tensor:

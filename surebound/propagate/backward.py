@@ -28,7 +28,7 @@ from surebound.numerics import (
     dot_rounding,
     exact_kernels,
     gamma,
-    no_information,
+    nothing_known,
     round_up,
     sum_up,
     unit_roundoff,
@@ -127,7 +127,7 @@ class Relaxed:
         with torch.no_grad(), kernels:
             form = self.pull(*self.query(c, d), alphas=alphas, betas=betas, record=record)
             upper = self.upper(form).t()
-        return Evaluation(no_information(upper, upper)[1], form)
+        return Evaluation(nothing_known(upper), form)
 
     def pull(
         self,
@@ -148,6 +148,9 @@ class Relaxed:
         alphas, betas = alphas or {}, betas or {}
         graph, target = self.program.graph, stop or self.program.graph.input
         found, recorded, offsets = {start: a}, {}, [offset.double()]
+        priced: dict[
+            str, Tensor
+        ] = {}  # by name of an affine call, (S, B): what a compiled pass found on its way
         for node in reversed(graph.nodes):
             if node.name == target or node.name not in found:
                 continue
@@ -155,11 +158,19 @@ class Relaxed:
             if node.name in record:
                 recorded[node.name] = a
             step = self.steps[node.name]
-            pulled = step.pull(a, alphas.get(node.name))
-            offsets.append(pulled.offset)
-            sources = self.constants.sources(node) if pulled.coefficients else ()
-            terms = list(zip(sources, pulled.coefficients, strict=True))
             split = node.name in betas and node.name in self.splits
+            sources = self.constants.sources(node)
+            if isinstance(step, Lines):
+                price = None if split else self._price(sources[0], target)
+                pulled = step.pull(a, alphas.get(node.name), price)
+                if pulled.priced is not None:
+                    priced[sources[0]] = pulled.priced
+            elif isinstance(step, AffineStep):
+                pulled = step.pull(a, priced=priced.pop(node.name, None))
+            else:
+                pulled = step.pull(a, alphas.get(node.name))
+            offsets.append(pulled.offset)
+            terms = list(zip(sources, pulled.coefficients, strict=True)) if pulled.coefficients else []
             if step.owes:
                 for source, coefficients in terms:
                     if split or source == target or not self.pays(source):
@@ -178,6 +189,13 @@ class Relaxed:
             recorded[target] = found[target]
         return Form(found[target], self._total(offsets), recorded)
 
+    def _price(self, source: str, target: str) -> wide.Price | None:
+        """What the step of a value will multiply its coefficients with, if these come from one place."""
+        step = self.steps.get(source)
+        if source == target or not isinstance(step, AffineStep) or not self.constants.used_once(source):
+            return None
+        return step.price
+
     def _total(self, offsets: list[Tensor]) -> Tensor:
         """At least the sum of offsets (S, B)."""
         terms = torch.stack(offsets)
@@ -193,7 +211,7 @@ class Relaxed:
         if self.mode is Soundness.NONE:
             return a.new_zeros(a.shape[:2], dtype=torch.float64)
         magnitude = self.bounds[source].magnitude
-        quick = wide.dot(a, None, magnitude)
+        quick = wide.dot(a, wide.Price(None, magnitude))
         return (abs_dot(a, magnitude) if quick is None else quick) * (rate * (1 + 2.0**-9))
 
     def upper(self, form: Form, at: str | None = None) -> Tensor:
@@ -274,7 +292,7 @@ def maximum(a: Tensor, box: Interval, offset: Tensor, mode: Soundness) -> Tensor
         return offset + largest(a, box.center, box.radius)
     quick = wide.maximum(a, box.lower, box.upper) if finite else None
     if quick is not None:
-        return add_up(offset + quick[0], (quick[1] * (1 + 2.0**-20) + offset.abs()) * _last_rounding(a))
+        return add_up(offset + quick[0], (quick[1] + offset.abs()) * _last_rounding(a))
     positive = a.clamp(min=0)
     sides = ((positive, box.upper), (a - positive, box.lower))
     if finite:

@@ -15,7 +15,7 @@ from surebound.errors import SpecError
 from surebound.graph import Node, Program
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
-from surebound.numerics import Soundness, exact_kernels, no_information
+from surebound.numerics import Soundness, exact_kernels, nothing_known
 from surebound.propagate.backward import Form, Relaxed
 from surebound.propagate.constants import Constants, affine_in_one, varying_sources
 from surebound.propagate.interval import apply_rule
@@ -99,7 +99,7 @@ def merged_margins(relaxed: Relaxed, tail: Tail, c: Tensor, d: Tensor) -> Tensor
             return upper.t()
         if tail.nodes:
             upper = torch.fmin(upper, relaxed.upper(Form(a, offset, {}), at=output))
-    return no_information(upper, upper)[1].t()
+    return nothing_known(upper).t()
 
 
 def _through(constants: Constants, tail: Tail, inside: Interval, mode: Soundness) -> dict[str, Interval]:

@@ -20,6 +20,7 @@ from surebound.propagate.interval import apply_rule
 from surebound.propagate.steps import step_of
 from surebound.propagate.windows import entries_by_windows
 from surebound.rules import Context, check_supported, find
+from surebound.rules.registry import Sizes
 from surebound.rules.relax_lines import Slopes
 
 #: Bytes that the coefficient arrays of one backward pass may take.
@@ -79,8 +80,9 @@ class _Build:
         for node in graph.nodes:
             if not constants.sources(node):
                 continue
-            self._bound(relaxed, env, node)
-            step = self._step(relaxed, node)
+            sizes = None if self.mode is Soundness.NONE else Sizes()
+            self._bound(relaxed, env, node, sizes)
+            step = self._step(relaxed, node, sizes)
             if (
                 step is not None
                 and self.own
@@ -91,16 +93,19 @@ class _Build:
             self._note(node, constants.sources(node))
         return relaxed
 
-    def _bound(self, relaxed: Relaxed, env: dict[str, Any], node: Node) -> None:
-        out = apply_rule(Context(self.mode), node, resolve(node.args, env), resolve_kwargs(node.kwargs, env))
+    def _bound(self, relaxed: Relaxed, env: dict[str, Any], node: Node, sizes: Sizes | None = None) -> None:
+        ctx = Context(self.mode, sizes=sizes)
+        out = apply_rule(ctx, node, resolve(node.args, env), resolve_kwargs(node.kwargs, env))
         env[node.name] = out
         if isinstance(out, Interval):
             relaxed.bounds[node.name] = out
 
-    def _step(self, relaxed: Relaxed, node: Node) -> Node | None:
+    def _step(self, relaxed: Relaxed, node: Node, sizes: Sizes | None = None) -> Node | None:
         if node.name not in relaxed.bounds:  # several results: each is cut off where it is taken out
             return None
-        relaxed.steps[node.name] = step_of(relaxed.constants, node, relaxed.bounds, self.mode, self.slopes)
+        relaxed.steps[node.name] = step_of(
+            relaxed.constants, node, relaxed.bounds, self.mode, self.slopes, sizes
+        )
         return node
 
     def _tighten(self, relaxed: Relaxed, env: dict[str, Any], node: Node, loose: Tensor | bool) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import ClassVar, Literal, get_args
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from surebound.errors import InputError
 from surebound.graph import Program, program_of
 from surebound.interval import Interval
-from surebound.numerics import Soundness
+from surebound.numerics import Soundness, exact_kernels
 from surebound.propagate.alpha import Adam, optimise
 from surebound.propagate.backward import Evaluation, Relaxed
 from surebound.propagate.elision import affine_tail, merged_margins, outputs_of
@@ -58,8 +59,9 @@ class Crown:
         """Upper bounds (B, S) of c.z + d, c (B, S, K), d (B, S)."""
         upper = torch.empty(c.shape[:2], dtype=box.dtype, device=box.device)
         tail = affine_tail(program)
-        for at, relaxed, found in evaluations(program, box, c, d, mode, self):
-            upper[at] = torch.fmin(found.upper, merged_margins(relaxed, tail, c[at], d[at]))
+        with nullcontext() if mode is Soundness.NONE else exact_kernels():
+            for at, relaxed, found in evaluations(program, box, c, d, mode, self):
+                upper[at] = torch.fmin(found.upper, merged_margins(relaxed, tail, c[at], d[at]))
         return upper
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.numerics import gamma, no_information, round_up
+from surebound.numerics import gamma, nothing_known, round_up
 from surebound.propagate.reduced import Layer, Reduced, Rows
 
 
@@ -299,5 +299,5 @@ def bounds_of_rows(reduced: Reduced) -> Interval:
     alphas = alphas.expand(len(a), -1)
     free = Multipliers(torch.zeros(alphas.shape, dtype=torch.int8), alphas, torch.zeros_like(alphas))
     found = passes.upper(passes.pull(a, offset, free))
-    upper = round_up(no_information(found, found)[1], reduced.lower.dtype)
+    upper = round_up(nothing_known(found), reduced.lower.dtype)
     return Interval(-upper[len(rows) :], upper[: len(rows)])

@@ -29,6 +29,7 @@ from surebound.numerics import (
 )
 from surebound.propagate.constants import Constants, affine_in_one, taken_from
 from surebound.rules import Affine, Context, describe, find
+from surebound.rules.registry import Sizes
 from surebound.rules.relax_gradient import along
 from surebound.rules.relax_lines import Index, Lines, Pulled, Relaxation, Slopes
 from surebound.rules.shape import zero
@@ -73,19 +74,28 @@ class AffineStep:
         value = self.apply(x.contiguous(), rest, kwargs)
         return value if self.constant is None else value - self.constant
 
-    def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
+    @property
+    def price(self) -> wide.Price | None:
+        """What the offset multiplies coefficients with; None: nothing."""
+        if self.constant is None and self.error is None:
+            return None
+        return wide.Price(self.constant, self.error)
+
+    def pull(self, a: Tensor, slope: Tensor | None = None, priced: Tensor | None = None) -> Pulled:
+        """``priced``: a times ``price`` (S, B), where somebody knows it already; overwritten."""
         rest, kwargs = self.arguments(a.shape[1])
         if self.trains and self.constant is not None and torch.is_grad_enabled() and a.dim() > 2:
             fixed, a = along(a, self.constant)
             back = self.affine.adjoint(a, torch.Size((a.shape[1], *self.in_shape[1:])), *rest, **kwargs)
             return Pulled((back,), fixed.double())
         back = self.affine.adjoint(a, torch.Size((a.shape[1], *self.in_shape[1:])), *rest, **kwargs)
-        return Pulled((back,), self._offset(a))
+        return Pulled((back,), self._offset(a, priced))
 
-    def _offset(self, a: Tensor) -> Tensor:
+    def _offset(self, a: Tensor, priced: Tensor | None) -> Tensor:
         """a.b + |a|.error + underflow: (S, B)."""
-        if self.constant is not None or self.error is not None:
-            quick = wide.dot(a, self.constant, self.error)
+        price = self.price
+        if price is not None:
+            quick = wide.dot(a, price) if priced is None else priced
             if quick is not None:
                 return quick if self.absolute is None else quick.add_(self.absolute)
         offset = torch.zeros(a.shape[:2], dtype=torch.float64, device=a.device)
@@ -135,8 +145,12 @@ class AffineStep:
         mode: Soundness,
         constants: Constants,
         operator: Callable[..., Tensor] | None = None,
+        sizes: Sizes | None = None,
     ) -> AffineStep:
-        """The step of a call whose operand has the bounds x (B, *in); ``operator`` if it is not the node's own."""
+        """The step of a call whose operand has the bounds x (B, *in); ``operator`` if it is not the node's own.
+
+        ``sizes``: what the interval rule of the same call left; overwritten.
+        """
         step = cls.plain(
             node, affine, x.shape, torch.empty((), dtype=x.dtype, device=x.device), constants, operator
         )
@@ -149,30 +163,44 @@ class AffineStep:
         back = affine.adjoint_count(x.shape, *rest, **kwargs)
         if mode is Soundness.NONE or not (terms or back):
             return step
+        if sizes is not None and sizes.product is not None and sizes.entry is not None:
+            bias = None if step.constant is None else step.constant.abs()
+            return step._paying(sizes.product, bias, sizes.entry, terms, back, mode)
         largest = x.magnitude
-        return step._paying(affine.magnitude(largest, *rest, **kwargs), largest, terms, back, mode)
+        size = affine.magnitude(largest, *rest, **kwargs)
+        return step._paying(size, None, per_example(largest), terms, back, mode)
 
-    def _paying(self, size: Tensor, x: Tensor, terms: int, back: int, mode: Soundness) -> AffineStep:
+    def _paying(
+        self, size: Tensor, bias: Tensor | None, x: Tensor, terms: int, back: int, mode: Soundness
+    ) -> AffineStep:
         """With the cost of rounding: the network's own (DEPLOYED), the constant's, the coefficients', the sums'.
 
-        x: max |x| (B, *in); size: |W| x + |b|, (B, *out), overwritten.
+        x: the largest |x| of each example (B,). size + bias: |W| max|x| + |b|; size (B, *out) is overwritten, bias is
+        (1, *out), or with 1 where it is the same, or None.
         """
         own = gamma(terms + 2, x.dtype) * (2 if mode is Soundness.DEPLOYED else 1)
         # What it is given may have been rounded, too: PREPAID_ROUNDINGS / 2 times since somebody paid.
         coefficients = gamma(back + 2, x.dtype) + gamma(PREPAID_ROUNDINGS // 2, x.dtype)
         sums = dot_rounding(size.shape, x.dtype)
         # size itself is a rounded sum of ``terms`` products, and so are its own multiples and their dot products.
-        rate = (own + coefficients + sums) * (1 + 2 * gamma(terms + 8, x.dtype)) * (1 + 2 * sums)
-        largest = per_example(size).double()
-        most = 1 + largest + per_example(x).double()  # (B,)
-        under = 8.0 * (terms + back + 1) * tiny(x.dtype) * most
-        limit = torch.finfo(x.dtype).max / 4  # beyond it a sum overflows in some order
-        overflows = size > limit if mode is Soundness.DEPLOYED and bool((largest > limit).any()) else None
-        grown = size * rate if size.requires_grad else size.mul_(rate)
-        error = grown.add_(under.to(size.dtype).reshape(-1, *([1] * (size.dim() - 1))))
-        if overflows is not None:
-            error = error.masked_fill_(overflows, math.inf)
-        return dataclasses.replace(self, error=error, absolute=2.0 * math.prod(size.shape[1:]) * under)
+        paid = 1 + 2 * (sums + gamma(wide.NARROW, torch.float32))
+        rate = (own + coefficients + sums) * (1 + 2 * gamma(terms + 8, x.dtype)) * paid
+        smallest, limit = 8.0 * (terms + back + 1) * tiny(x.dtype), torch.finfo(x.dtype).max / 4
+        under = wide.grow(size, bias, x, rate, smallest, limit)  # (B,)
+        if under is None:
+            total = size if bias is None else size + bias
+            size, under = _grown(total, x, rate, smallest, limit if mode is Soundness.DEPLOYED else math.inf)
+        return dataclasses.replace(self, error=size, absolute=2.0 * math.prod(size.shape[1:]) * under)
+
+
+def _grown(size: Tensor, x: Tensor, rate: float, smallest: float, limit: float) -> tuple[Tensor, Tensor]:
+    """``wide.grow`` by PyTorch; infinite where size is beyond a limit: there a sum overflows in some order."""
+    largest = per_example(size).double()
+    under = smallest * (1 + largest + x.double())
+    overflows = size > limit if bool((largest > limit).any()) else None
+    grown = size * rate if size.requires_grad else size.mul_(rate)
+    grown = grown.add_(under.to(size.dtype).reshape(-1, *([1] * (size.dim() - 1))))
+    return (grown if overflows is None else grown.masked_fill_(overflows, math.inf)), under
 
 
 def _compressed(constant: Tensor) -> Tensor:
@@ -224,8 +252,9 @@ def step_of(
     values: Mapping[str, Any],
     mode: Soundness,
     slopes: Slopes = "adaptive",
+    sizes: Sizes | None = None,
 ) -> Relaxation:
-    """How to go back through one call, given the bounds of its operands and of its own value."""
+    """How to go back through one call, given the bounds of its operands and of its own value, and ``sizes`` from it."""
     sources, out = constants.sources(node), values[node.name]
     split = taken_from(constants.program, node)
     if split is not None:
@@ -234,7 +263,7 @@ def step_of(
         return AffineStep.of(split, moves, values[sources[0]], mode, constants, pick)
     affine = affine_in_one(node, sources)
     if affine is not None:
-        return AffineStep.of(node, affine, values[sources[0]], mode, constants)
+        return AffineStep.of(node, affine, values[sources[0]], mode, constants, sizes=sizes)
     rule = find(node.op)
     if rule is not None and rule.relax is not None:
         env = {**constants.of(out.shape[0]), **{name: values[name] for name in sources}}

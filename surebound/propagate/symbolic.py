@@ -12,7 +12,7 @@ from torch import Tensor
 
 from surebound.graph import Program
 from surebound.interval import Interval
-from surebound.numerics import Soundness, gamma, no_information, round_up
+from surebound.numerics import Soundness, gamma, nothing_known, round_up
 from surebound.propagate.forward import Forward, Map, blocks
 from surebound.propagate.intermediate import MEMORY
 from surebound.rules.relax_lines import Lines, Slope
@@ -40,7 +40,7 @@ class Symbolic:
             domain = _Domain(block)
             form = Forward(program, mode, domain).run(block)
             upper[part] = round_up(domain.upper(form, c[part], d[part]), box.dtype)
-        return no_information(upper, upper)[1]
+        return nothing_known(upper)
 
 
 @dataclass(frozen=True)

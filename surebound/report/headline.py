@@ -55,7 +55,7 @@ def chosen(run: Run) -> Summary:
 def _verified(run: Run) -> Headline:
     s = chosen(run)
     proved, upper = proved_share(s), 1 - s.falsified_error
-    what = f"<b>{percent(proved, 1)}</b> of {s.total:,} images proved robust at ε&nbsp;=&nbsp;{radius_text(s.eps)}"
+    what = f"{_counts(proved)} of {s.total:,} images proved robust at ε&nbsp;=&nbsp;{radius_text(s.eps)}"
     if upper > proved:
         between = (
             f"Counterexamples leave at most {percent(upper, 1)}, so the true robust accuracy lies "
@@ -65,6 +65,11 @@ def _verified(run: Run) -> Headline:
         between = "Every image is decided: this is the exact robust accuracy."
     accuracy = f"Without any change {percent(1 - s.clean_error, 1)} are classified correctly."
     return Headline(what, (f"{accuracy} {between}",), run, s.eps)
+
+
+def _counts(share: float) -> str:
+    """The number that counts; nothing proved is no success."""
+    return f"<b>{percent(share, 1)}</b>" if share > 0 else f'<b class="none">{percent(share, 1)}</b>'
 
 
 def _compared(runs: Sequence[Run]) -> Headline:
@@ -79,7 +84,7 @@ def _compared(runs: Sequence[Run]) -> Headline:
     ranked = sorted(runs, key=lambda run: -proved_share(at[run.name]))
     best, worst = ranked[0], ranked[-1]
     text = (
-        f"At ε&nbsp;=&nbsp;{radius_text(eps)}, <b>{percent(proved_share(at[best.name]), 1)}</b> of the images are "
+        f"At ε&nbsp;=&nbsp;{radius_text(eps)}, {_counts(proved_share(at[best.name]))} of the images are "
         f"proved robust for {html.escape(best.name)}, {percent(proved_share(at[worst.name]), 1)} for "
         f"{html.escape(worst.name)}"
     )
@@ -97,5 +102,5 @@ def _measured(runs: Sequence[Run]) -> Headline:
             best, radius, error = run, r, found[r]
     name = f" ({html.escape(best.name)})" if best is not None and len(runs) > 1 else ""
     at = f"ε&nbsp;=&nbsp;{radius_text(radius)}{name}"
-    text = f"<b>{percent(1 - error, 1)}</b> proved robust by interval bounds at {at}"
+    text = f"{_counts(1 - error)} proved robust by interval bounds at {at}"
     return Headline(text, ("`surebound verify` decides more of the images than bounds alone do.",))

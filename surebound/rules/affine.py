@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.numerics import AffineRounding, extent_of_sizes, has_subnormal, tiny
-from surebound.rules.registry import Context
+from surebound.native import ends
+from surebound.numerics import AffineRounding, extent_of_sizes, has_subnormal, per_example, tiny
+from surebound.rules.registry import Context, Sizes
 
 #: Entries of a matrix whose absolute values are held at a time (2 MiB of float32).
 BLOCK = 1 << 19
@@ -57,10 +58,17 @@ def weighted(
     terms: int,
     outputs: int,
     product: Product,
+    *,
+    stacks: bool = False,
 ) -> Interval:
-    """Interval bounds of ``product``, linear in x with ``outputs`` rows of ``terms`` summands."""
+    """Interval bounds of ``product``, linear in x with ``outputs`` rows of ``terms`` summands.
+
+    ``stacks``: does it treat every entry of the first axis alone, so that more of them can be stacked?
+    """
     rounding = AffineRounding.of(terms, x.dtype, ctx.soundness)
     if not isinstance(bias, Interval):
+        if stacks and ctx.sizes is not None and not (rounding.is_free or _trains(x.lower, weight)):
+            return _with_sizes(ctx.sizes, x, weight, bias, terms, outputs, product, rounding)
         return _with_constant_bias(ctx, x, weight, bias, terms, outputs, product, rounding)
     center = product(x.center, weight, bias.center)
     if rounding.is_free:
@@ -71,6 +79,11 @@ def weighted(
         extra = extra + 4 * terms * tiny(weight.dtype) * x.magnitude.max()
     radius = product(rounding.radius_in(x.center, x.radius), weight.abs(), extra)
     return Interval.around(center, rounding.guarded(radius))
+
+
+def _flushed(terms: int, size: Tensor, rate: float = 1.0) -> Tensor:
+    """What flushing subnormal weights to zero may lose: tiny |x| per term, |x| <= 2 rate size, with room for more."""
+    return 16 * terms * tiny(size.dtype) * rate * size.max()
 
 
 def _extra(rounding: AffineRounding, weight: Tensor, bias: Tensor | None, outputs: int) -> Tensor:
@@ -109,9 +122,7 @@ def _with_constant_bias(
     def after(largest: float, subnormal: bool) -> Tensor:
         """What is added to |A| r: rounding of the bias, underflow, and subnormal weights that hardware may flush."""
         extra = _extra(rounding, weight, bias, outputs) + rounding.after(terms, largest)
-        if subnormal:  # at most tiny * |x| per term, and |x| <= 2 radius_in / paid, with room for roundings
-            extra = extra + 16 * terms * tiny(weight.dtype) / paid * radius_in.max()
-        return extra
+        return extra + _flushed(terms, radius_in, 1 / paid) if subnormal else extra
 
     if product is F.linear and by_rows(radius_in, weight):
         radius, largest, subnormal = magnitude_by_rows(radius_in, weight, look=not rounding.is_free)
@@ -124,10 +135,53 @@ def _with_constant_bias(
     return Interval.around(center, rounding.guarded(radius))
 
 
+def _with_sizes(
+    sizes: Sizes,
+    x: Interval,
+    weight: Tensor,
+    bias: Tensor | None,
+    terms: int,
+    outputs: int,
+    product: Product,
+    rounding: AffineRounding,
+) -> Interval:
+    """``_with_constant_bias``, and |A| max|x| from the same product: |A| is made and read once for both."""
+    center_in, both, sizes.entry = _entry(x, rounding)
+    center = product(center_in, weight, bias)
+
+    def after(largest: float, subnormal: bool) -> Tensor:
+        extra = _extra(rounding, weight, bias, outputs) + rounding.after(terms, largest)
+        return extra + _flushed(terms, both) if subnormal else extra
+
+    if product is F.linear and by_rows(both, weight):
+        out, largest, subnormal = magnitude_by_rows(both, weight, look=True)
+        out = out.add_(after(largest, subnormal))
+    else:
+        size = weight.abs()
+        out = product(both, size, after(*extent_of_sizes(size)))
+    radius, sizes.product = out[: len(center_in)], out[len(center_in) :]
+    return Interval.around(center, rounding.guarded(radius))
+
+
+def _entry(x: Interval, rounding: AffineRounding) -> tuple[Tensor, Tensor, Tensor]:
+    """The centre (B, *in); stacked (2B, *in) what |A| multiplies for the radius, and max |x|; its largest (B,)."""
+    quick = None if x.centered else ends.entry(x.lower, x.upper, rounding.on_center, rounding.on_radius)
+    if quick is not None:
+        return quick
+    center, radius, factor = x.scaled_center()
+    paid = torch.add(radius, center.abs(), alpha=rounding.on_center / factor)
+    size = x.magnitude
+    return center, torch.cat((paid.mul_(rounding.on_radius * factor), size)), per_example(size)
+
+
+def _trains(x: Tensor, weight: Tensor) -> bool:
+    """Are gradients wanted?"""
+    return torch.is_grad_enabled() and (weight.requires_grad or x.requires_grad)
+
+
 def by_rows(x: Tensor, weight: Tensor) -> bool:
     """Is a matrix too large to hold its absolute values at a time, and need nobody keep them for gradients?"""
-    trains = torch.is_grad_enabled() and (weight.requires_grad or x.requires_grad)
-    return weight.numel() > BLOCK and not trains
+    return weight.numel() > BLOCK and not _trains(x, weight)
 
 
 def magnitude_by_rows(x: Tensor, weight: Tensor, *, look: bool) -> tuple[Tensor, float, bool]:

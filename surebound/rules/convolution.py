@@ -45,8 +45,9 @@ def _conv_interval(
 ) -> Interval:
     _check_constant(x, weight, bias)
     return weighted(
-        ctx, x, weight, bias, _terms(weight), weight.shape[0], lambda v, w, b: conv(_laid(v), w, b, *rest)
-    )
+        ctx, x, weight, bias, _terms(weight), weight.shape[0], lambda v, w, b: conv(_laid(v), w, b, *rest),
+        stacks=len(x.shape) == weight.dim(),
+    )  # fmt: skip
 
 
 def _laid(x: Tensor) -> Tensor:
@@ -101,6 +102,7 @@ def _transposed_interval(
         terms,
         weight.shape[1] * groups,
         lambda v, w, b: conv(v, w, b, stride, padding, output_padding, groups, dilation),
+        stacks=len(x.shape) == weight.dim(),
     )
 
 

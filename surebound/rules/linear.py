@@ -20,7 +20,8 @@ from surebound.rules.vjp import vjp_adjoint
 def linear_interval(ctx: Context, x: Any, weight: Any, bias: Any = None) -> Interval:
     """x (..., in), weight (out, in), bias (out,)."""
     if isinstance(x, Interval) and isinstance(weight, Tensor):
-        return weighted(ctx, x, weight, bias, weight.shape[1], weight.shape[0], F.linear)
+        terms, outputs = weight.shape[1], weight.shape[0]
+        return weighted(ctx, x, weight, bias, terms, outputs, F.linear, stacks=len(x.shape) > 1)
     if bias is not None:
         return _product_plus(ctx, bias, x, _transposed(weight))
     return matmul_interval(ctx, x, _transposed(weight))

@@ -18,16 +18,28 @@ from surebound.numerics import Soundness
 from surebound.rules.facts import Activation
 
 
+@dataclass
+class Sizes:
+    """What a rule for y = A x + b may leave for the backward step of the same call, where both multiply with |A|."""
+
+    entry: Tensor | None = None  # max |x| of each example, (B,)
+    product: Tensor | None = (
+        None  # at least |A| max |x|, (B, *out), but for rounding; the reader may overwrite it
+    )
+
+
 @dataclass(frozen=True)
 class Context:
     """What a rule may know besides its arguments.
 
     ``owned``: nobody else reads the memory of the first argument, now or later, and no gradient is wanted: the rule
     may overwrite it (``Interval.consume_ends``, ``Interval.consume_center``).
+    ``sizes``: somebody wants these too; a rule need not give them.
     """
 
     soundness: Soundness
     owned: bool = False
+    sizes: Sizes | None = None
 
 
 IntervalRule = Callable[..., Any]  # (ctx, *args, **kwargs): Interval where the operator has a varying tensor

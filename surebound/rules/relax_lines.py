@@ -47,6 +47,9 @@ class Pulled:
 
     coefficients: tuple[Tensor, ...]  # each (S, B, *operand)
     offset: Tensor  # (S, B), float64
+    priced: Tensor | None = (
+        None  # (S, B), float64: of the first coefficients, what ``Lines.pull`` was asked for
+    )
 
 
 class Relaxation(Protocol):
@@ -98,12 +101,13 @@ class Lines:
         top = self.upper_intercept
         return torch.zeros_like(top) if self.lower_intercept is None else self.lower_intercept, top
 
-    def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
+    def pull(self, a: Tensor, slope: Tensor | None = None, price: wide.Price | None = None) -> Pulled:
+        """``price``: give this of the coefficients too, if that is cheap (a compiled pass)."""
         if torch.is_grad_enabled() and slope is None and self._written_out(a):
             below, above = self.lower[0], self.upper[0]
             both = pull_lines(a, None if below is above else below, above, self.upper_intercept)  # type: ignore[arg-type]
             return Pulled((both[0],), both[1].double() + self.absolute)
-        quick = self._quick(a, slope)
+        quick = self._quick(a, slope, price)
         if quick is not None:
             return quick
         if self.exact and (slope is None or self.free is None):
@@ -120,7 +124,7 @@ class Lines:
                 back[0][rows, examples] = found[0]
         return Pulled(self._spread(back), offset)
 
-    def _quick(self, a: Tensor, slope: Tensor | None) -> Pulled | None:
+    def _quick(self, a: Tensor, slope: Tensor | None, price: wide.Price | None) -> Pulled | None:
         """Compiled, for lines of one operand of which the lower goes through 0; None where that is not possible."""
         above = self.upper[0]
         if self.lower_intercept is not None or len(self.upper) > 1 or not isinstance(above, Tensor):
@@ -130,8 +134,8 @@ class Lines:
             below = torch.where(self.free, slope.clamp(*self.free_range), self.lower[0])
         if isinstance(below, float) or self.shapes[0][1:] != a.shape[2:]:
             return None
-        found = wide.pull(a, below, above, self.upper_intercept)
-        return None if found is None else Pulled((found[0],), found[1] + self.absolute)
+        found = wide.pull(a, below, above, self.upper_intercept, price)
+        return None if found is None else Pulled((found[0],), found[1].add_(self.absolute), found[2])
 
     def _written_out(self, a: Tensor) -> bool:
         """Does the pass with gradients have a written-out form? For activations with one bend."""

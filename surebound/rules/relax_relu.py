@@ -26,11 +26,11 @@ def relu_lines(ctx: Context, x: Interval) -> Lines:
 def _quick_lines(ctx: Context, x: Interval) -> Lines | None:
     """The numbers of ``hinge_lines`` in one compiled pass, if that is possible."""
     sound = ctx.soundness is not Soundness.NONE
-    found = wide.relu_lines(x.lower, x.upper, sound, tiny(x.dtype), _outwards(x), 4 * tiny(x.dtype))
+    under = _underflow(x) if sound else 0.0
+    found = wide.relu_lines(x.lower, x.upper, sound, tiny(x.dtype), _outwards(x), 4 * tiny(x.dtype), under)
     if found is None:
         return None
-    chord, lower, top, free, largest = found
-    absolute = _underflow(x, largest) if sound else torch.zeros(x.shape[0], dtype=torch.float64)
+    chord, lower, top, free, absolute = found
     owes = 2 * unit_roundoff(x.dtype) if sound else 0.0
     return Lines((x.shape,), (lower,), (chord,), None, top, absolute, free, owes=owes)
 
@@ -40,9 +40,9 @@ def _outwards(x: Interval) -> float:
     return 1 + 8 * unit_roundoff(x.dtype) + 2 * dot_rounding(x.shape, x.dtype)
 
 
-def _underflow(x: Interval, largest: Tensor) -> Tensor:
-    """Of coefficients and offset (B,), given the largest |bound| of each example."""
-    return 16.0 * math.prod(x.shape[1:]) * tiny(x.dtype) * (1 + largest.double())
+def _underflow(x: Interval) -> float:
+    """Of coefficients and offset, relative to 1 + the largest |bound| of an example."""
+    return 16.0 * math.prod(x.shape[1:]) * tiny(x.dtype)
 
 
 def _training_lines(x: Interval) -> Lines:
@@ -86,7 +86,8 @@ def hinge_lines(ctx: Context, x: Interval, left: float, right: float, *, rounded
     absolute, owes = torch.zeros(x.shape[0], dtype=torch.float64, device=x.device), 0.0
     if ctx.soundness is not Soundness.NONE:
         top = top * _outwards(x) + 4 * tiny(x.dtype)
-        absolute = _underflow(x, per_example(x.magnitude) if x.shape.numel() else absolute)
+        largest = per_example(x.magnitude).double() if x.shape.numel() else absolute
+        absolute = _underflow(x) * (1 + largest)
         owes = 2 * unit_roundoff(x.dtype)
     return Lines((x.shape,), (lower,), (chord,), None, top, absolute, free, (left, right), owes)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -22,6 +22,7 @@ from surebound.train.examples import Examples
 from surebound.train.losses import misclassified, unproved
 
 Domain = tuple[float, float] | None
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,12 @@ def measure(
     domain: Domain = (0.0, 1.0),
     group: Group = ALONE,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> Errors:
-    """Measure `model`, in evaluation mode, on `split`; the processes of a group share the work."""
+    """Measure `model`, in evaluation mode, on `split`; the processes of a group share the work.
+
+    `progress` hears how much of the work is done, and of how much, in images times radii.
+    """
     count = len(split) if evaluation.images is None else min(evaluation.images, len(split))
     attacked = min(evaluation.pgd_images, count) if evaluation.pgd_steps else 0
     wrong = torch.zeros(1 + 2 * len(evaluation.radii), dtype=torch.float64, device=split.device)
@@ -119,6 +124,9 @@ def measure(
                         seed=seed + first,
                     )
                     wrong[1 + len(evaluation.radii) + i] += (found.success | clean[:k]).sum()
+                if progress is not None:
+                    radii = len(evaluation.radii)
+                    progress(first * radii + (i + 1) * len(y), count * radii)
     finally:
         model.train(was_training)
     clean_errors, *rest = group.sum_(wrong).tolist()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from surebound.graph import Program
 from surebound.interval import Interval
-from surebound.numerics import Soundness, no_information, round_up
+from surebound.numerics import Soundness, nothing_known, round_up
 from surebound.propagate.backward import Relaxed, intersect
 from surebound.propagate.reduced import Reduced, Rows
 from surebound.propagate.reduced_bounds import Multipliers, Passes
@@ -111,7 +111,7 @@ class _Programs:
             found = optimum(passes, Domains(i, m[i], best[i], torch.zeros_like(best[i])), own[i], self.solve)
             if found is not None:
                 best[i] = found.upper
-        return no_information(best, best)[1]
+        return nothing_known(best)
 
 
 def _slopes(reduced: Reduced) -> Tensor:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from typer.testing import CliRunner, Result
 
-from surebound.attack import attack, starts
+from surebound.attack import AttackProgress, attack, starts
 from surebound.attack.methods import BY_NAME, PGD
 from surebound.cli import attack as command
 from surebound.cli import build_app
@@ -98,7 +100,7 @@ def test_attack_proved_checks_the_bounds_and_finds_them_true(name):
 
 def test_a_wrong_proof_is_reported_loudly(name, monkeypatch):
     monkeypatch.setattr(
-        command, "_proved", lambda model, region, labels: torch.ones_like(labels, dtype=torch.bool)
+        command, "_proved", lambda model, region, labels, bar: torch.ones_like(labels, dtype=torch.bool)
     )
     result = given(name, "--eps", "0.3", "--steps", "10", "--attack-proved")
     assert result.exit_code == command.EXIT_CONTRADICTION
@@ -148,27 +150,12 @@ def test_without_data_it_says_what_to_give(name):
     assert "give --data" in result.stderr
 
 
-def test_plain_progress_lines(monkeypatch, capsys):
-    from surebound.attack import AttackProgress
-
-    monkeypatch.setattr(command, "PLAIN_SECONDS", 0.0)
-    command._Lines()(AttackProgress(done=25, total=100, examples=7, broken=2))
-    assert "25%" in capsys.readouterr().err
-
-
-def test_the_bar_on_a_terminal(monkeypatch):
-    import io
-    import sys
-
-    from surebound.attack import AttackProgress
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    with command._progress() as progress:
+def test_stopping_says_how_far_it_came(name, monkeypatch):
+    def stopped(*args: object, progress: Callable[[AttackProgress], None], **kwargs: object) -> None:
         progress(AttackProgress(done=25, total=100, examples=7, broken=2))
-        progress(AttackProgress(done=100, total=100, examples=7, broken=3))
-    assert "3 of 7 broken" in terminal.getvalue()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["surebound.attack"], "attack", stopped)
+    result = given(name, "--eps", "0.1")
+    assert result.exit_code != 0
+    assert "stopped at 25%, 2 of 7 broken; nothing was kept" in result.stderr

@@ -16,7 +16,7 @@ from torch import nn
 from typer.testing import CliRunner, Result
 
 from surebound.cli import build_app
-from surebound.cli.bounds import Arithmetic, Method
+from surebound.cli.bounds import Arithmetic, Method, margin_rows
 from surebound.errors import InputError
 from surebound.experiment.arrays import read_arrays
 from surebound.numerics import Soundness
@@ -152,6 +152,22 @@ def test_batches_change_nothing_but_the_pace(folder: Path) -> None:
     assert [row["image"] for row in parts] == [row["image"] for row in whole]
     margins = [torch.tensor([row["worst margin"] for row in found]) for found in (whole, parts)]
     torch.testing.assert_close(*margins)
+
+
+def test_stopping_shows_what_was_bounded_until_then(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = rows(run(folder, "build", *COMMON, "--eps", "0.1", "--batch-size", "2"))
+    calls = iter([True, False])
+
+    def stopping(*args: Any) -> Any:
+        if not next(calls):
+            raise KeyboardInterrupt
+        return margin_rows(*args)
+
+    monkeypatch.setattr("surebound.cli.bounds.margin_rows", stopping)
+    result = run(folder, "build", *COMMON, "--eps", "0.1", "--batch-size", "2")
+    assert result.exit_code != 0
+    assert json.loads(result.stdout) == whole[:2]
+    assert "stopped at 40%; what was bounded until then is below" in result.stderr
 
 
 def test_npz_and_an_instance_work_too(folder: Path) -> None:

@@ -8,6 +8,9 @@ from torch import Tensor
 
 from surebound.interval import Interval
 from surebound.native import build, ends
+from surebound.numerics import AffineRounding, Soundness
+from surebound.region import _add_outwards
+from surebound.rules.affine import _entry
 from surebound.rules.relax_ends import chord, within
 
 SHAPE = (3, 4, 5, 6)
@@ -75,3 +78,58 @@ def test_the_tighter_of_two_bounds(how: str, loose: float) -> None:
     )
     for each, wanted in zip(mine, theirs, strict=True):
         torch.testing.assert_close(torch.zeros(SHAPE) if each is None else each, wanted)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("layout", ["plain", "innermost"])
+def test_products_get_what_pytorch_gives_them(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if build.library() is None:
+        pytest.skip("no C compiler here")
+    rounding = AffineRounding.of(300, torch.float32, Soundness.DEPLOYED)
+    lower, upper = bounds(layout)
+    monkeypatch.setattr(ends, "WORTH", 1)
+    center, both, most = _entry(Interval(lower, upper), rounding)
+    monkeypatch.setattr(ends, "WORTH", 1 << 40)
+    known, stacked, largest = _entry(Interval(lower, upper), rounding)
+    assert torch.equal(center, known)
+    assert torch.equal(most, largest)
+    assert torch.equal(both[SHAPE[0] :], stacked[SHAPE[0] :])
+    torch.testing.assert_close(both, stacked, rtol=2.0**-22, atol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("end", [0, 1])
+def test_what_is_not_a_number_stays_so(end: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if build.library() is None:
+        pytest.skip("no C compiler here")
+    monkeypatch.setattr(ends, "WORTH", 1)
+    sides = bounds("plain")
+    sides[end][1, 2, 3, 4] = torch.nan
+    found = ends.entry(*sides, 1e-4, 1.0)
+    assert found is not None
+    center, both, _ = found
+    for value in (center[1], both[1], both[1 + SHAPE[0]]):
+        assert bool(value[2, 3, 4].isnan())
+        assert int(value.isnan().sum()) == 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("radius", [2.0**-149, 1e-38, 1e-7, 0.1, 3.0])
+@pytest.mark.parametrize("clip", [None, (0.0, 1.0)])
+def test_balls_are_rounded_as_pytorch_rounds_them(
+    radius: float, clip: tuple[float, float] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if build.library() is None:
+        pytest.skip("no C compiler here")
+    monkeypatch.setattr(ends, "WORTH", 1)
+    x = torch.rand(500, generator=torch.Generator().manual_seed(0))
+    x[:5] = torch.tensor([0.0, 1.0, 1e-40, 2.0**-24, 1e-30])
+    if clip is None:
+        x = torch.cat((x, -x, 1e38 * x))
+    x = x.reshape(1, -1)
+    near = torch.tensor(radius).item()
+    found = ends.ball(x, near, *(clip or (-torch.inf, torch.inf)))
+    assert found is not None
+    for end, sign in zip(found, (-1, 1), strict=True):
+        known = _add_outwards(x, sign * near)
+        assert torch.equal(end, known if clip is None else known.clamp(*clip))

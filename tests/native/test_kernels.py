@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,13 @@ def test_a_training_step_has_the_same_bits_without_compiled_kernels(monkeypatch,
         loss.backward()
         results.append([loss.detach(), *(p.grad for p in mine.parameters()), *mine.buffers()])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_where_there_is_a_compiler_the_kernels_compile(caplog):
+    """Other tests skip without them: a mistake in their source must not look like a machine without a compiler."""
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        pytest.skip("no C compiler here")
+    assert build.library() is not None, caplog.text
 
 
 def test_without_a_compiler_the_fallback_is_used_and_said_once(monkeypatch, caplog, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from surebound.experiment.verifications import read_verifications
 from surebound.report.build import Story, make_report
 from surebound.report.figure import Figure
 from surebound.report.gallery import difference_pixels, gallery, image_pixels
+from surebound.report.headline import headline
 from surebound.report.source import read_run, read_runs
 from surebound.report.verdicts import shares
 from surebound.verdict import Status
@@ -38,6 +40,13 @@ def test_the_headline_is_the_share_proved(run_dir: Path, html: str) -> None:
     title = re.search("<title>(.*?)</title>", html)
     assert title is not None
     assert title[1].replace("\xa0", " ") == f"{100 * proved / 40:.1f} % of 40 images proved robust at ε = 0.1"
+
+
+def test_nothing_proved_does_not_look_like_success(run_dir: Path) -> None:
+    run = read_run(run_dir)
+    assert '<b class="none">' not in headline([run]).html
+    rest = tuple(r for r in run.records if r.verdict.status is not Status.ROBUST)
+    assert '<b class="none">0.0 %</b> of' in headline([dataclasses.replace(run, records=rest)]).html
 
 
 def test_every_verdict_is_in_the_page(run_dir: Path, html: str) -> None:
