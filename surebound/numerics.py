@@ -396,14 +396,15 @@ def add_up(a: Tensor, b: Tensor) -> Tensor:
 def sum_up(terms: Tensor) -> Tensor:
     """At least the sum of float64 terms over the first axis."""
     n = terms.shape[0]
-    paid = terms.abs().sum(0) * (gamma(n, torch.float64) * (1 + 2.0**-20)) + 2 * n * tiny(torch.float64)
-    return add_up(terms.sum(0), paid)
+    # n - 1 roundings of the sum, one of adding what is paid for them, and room for those of the payment itself.
+    paid = terms.abs().sum(0).mul_(gamma(n + 4, torch.float64)).add_(2 * n * tiny(torch.float64))
+    return paid.add_(terms.sum(0))
 
 
 def round_up(value: Tensor, dtype: torch.dtype) -> Tensor:
     """The smallest number of ``dtype`` that is not below ``value`` (float64)."""
     nearest = value.to(dtype)
-    above = torch.nextafter(nearest, torch.full_like(nearest, math.inf))
+    above = torch.nextafter(nearest, nearest.new_tensor(math.inf))
     return torch.where(nearest.double() < value, above, nearest)
 
 

@@ -106,11 +106,12 @@ def bounds(
     rows: list[list[Cell]] = []
     stopped = None
     try:
-        with torch.no_grad(), Bar("bounding", "what was bounded until then is below") as bar:
+        with torch.no_grad(), Bar("bounding") as bar:
             for start in range(0, len(chosen), batch_size):
                 numbers = chosen[start : start + batch_size]
                 images, labels = test.batch(torch.tensor(numbers))
                 rows += bound(network, LinfBall(images, eps, clip), labels, numbers, method, soundness)
+                bar.kept = "what was bounded until then is below"
                 bar.show(start + len(numbers), len(chosen))
     except KeyboardInterrupt as error:
         stopped = error

@@ -31,6 +31,7 @@ from surebound.numerics import (
     nothing_known,
     round_up,
     sum_up,
+    tiny,
     unit_roundoff,
 )
 from surebound.propagate.constants import Constants
@@ -292,7 +293,7 @@ def maximum(a: Tensor, box: Interval, offset: Tensor, mode: Soundness) -> Tensor
         return offset + largest(a, box.center, box.radius)
     quick = wide.maximum(a, box.lower, box.upper) if finite else None
     if quick is not None:
-        return add_up(offset + quick[0], (quick[1] + offset.abs()) * _last_rounding(a))
+        return _paid(quick[0].add_(offset), quick[1].add_(offset.abs()), a)
     positive = a.clamp(min=0)
     sides = ((positive, box.upper), (a - positive, box.lower))
     if finite:
@@ -303,12 +304,13 @@ def maximum(a: Tensor, box: Interval, offset: Tensor, mode: Soundness) -> Tensor
     if mode is Soundness.NONE:
         return best
     rounding = abs_dot(a, magnitude) * (1 + 2 * dot_rounding(magnitude.shape, a.dtype)) + offset.abs()
-    return add_up(best, rounding * _last_rounding(a))
+    return _paid(best, rounding, a)
 
 
-def _last_rounding(a: Tensor) -> float:
-    """Of a.x + offset in float64, relative to |a|.|x| + |offset|."""
-    return 4 * gamma(math.prod(a.shape[2:]) + 8, torch.float64)
+def _paid(best: Tensor, size: Tensor, a: Tensor) -> Tensor:
+    """a.x + offset as computed in float64, its rounding and this sum's paid; size: |a|.|x| + |offset|, overwritten."""
+    rate = 4 * gamma(math.prod(a.shape[2:]) + 8, torch.float64)
+    return size.mul_(rate).add_(tiny(torch.float64)).add_(best)
 
 
 def _wide_dot(a: Tensor, v: Tensor) -> Tensor:
