@@ -37,7 +37,17 @@ _log = logging.getLogger("surebound")
 
 
 #: In this order, as one text: kernels.c includes what all of them need.
-FILES = ("kernels.c", "ends.c", "rows.c", "wide.c", "products.c", "sparse.c", "columns.c")
+FILES = (
+    "kernels.c",
+    "ends.c",
+    "balance.c",
+    "rows.c",
+    "wide.c",
+    "products.c",
+    "scaling.c",
+    "sparse.c",
+    "columns.c",
+)
 
 
 def _source() -> str:
@@ -156,6 +166,16 @@ def _declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     kernels.surebound_ball.restype = None
     kernels.surebound_entry.argtypes = [p, p, n, n, f, f, p, p, p, n]
     kernels.surebound_entry.restype = None
+    kernels.surebound_balance.argtypes = [p, p, p, p, n, n, p, n]
+    kernels.surebound_balance.restype = n
+    kernels.surebound_balance_backward.argtypes = [p, p, p, p, n, n, p, p, p, n]
+    kernels.surebound_balance_backward.restype = None
+    kernels.surebound_column_moments.argtypes = [p, n, n, p, p, n]
+    kernels.surebound_column_moments.restype = n
+    kernels.surebound_column_sums.argtypes = [p, p, p, p, n, n, n, p, n]
+    kernels.surebound_column_sums.restype = n
+    kernels.surebound_scaled_gradient.argtypes = [*[p] * 5, n, n, n, n, p, n]
+    kernels.surebound_scaled_gradient.restype = None
     kernels.surebound_lines.argtypes = [p, p, p, p, n, n, n, p, n]
     kernels.surebound_lines.restype = None
     kernels.surebound_lines_backward.argtypes = [p, p, p, p, n, n, n, p, p, p, n]

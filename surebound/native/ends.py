@@ -18,13 +18,13 @@ WORTH = 1 << 12
 
 def chord(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
     """Slope and intercept of the line above a ReLU, the adaptive slope below, and where both signs are possible."""
-    kernels = _alike(lower, upper)
+    kernels = alike(lower, upper)
     if kernels is None:
         return None
     slope, top, below = (torch.empty_like(lower) for _ in range(3))
     unstable = torch.empty_like(lower, dtype=torch.bool)
     kernels.surebound_chord(
-        *_at(lower, upper), lower.numel(), *_at(slope, top, below, unstable), torch.get_num_threads()
+        *at(lower, upper), lower.numel(), *at(slope, top, below, unstable), torch.get_num_threads()
     )
     return slope, top, below, unstable
 
@@ -34,12 +34,12 @@ def chord_backward(
 ) -> tuple[Tensor, Tensor] | None:
     """Gradients of the ends from those of slope and intercept."""
     g_slope, g_top = as_laid_out(g_slope, lower), as_laid_out(g_top, lower)
-    kernels = _alike(lower, upper, g_slope, g_top)
+    kernels = alike(lower, upper, g_slope, g_top)
     if kernels is None:
         return None
     g_lower, g_upper = torch.empty_like(lower), torch.empty_like(lower)
     kernels.surebound_chord_backward(
-        *_at(lower, upper, g_slope, g_top), lower.numel(), *_at(g_lower, g_upper), torch.get_num_threads()
+        *at(lower, upper, g_slope, g_top), lower.numel(), *at(g_lower, g_upper), torch.get_num_threads()
     )
     return g_lower, g_upper
 
@@ -47,12 +47,12 @@ def chord_backward(
 def within(lower: Tensor, upper: Tensor, center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor] | None:
     """The tighter of known ends and centre -+ radius."""
     center, radius = as_laid_out(center, lower), as_laid_out(radius, lower)
-    kernels = _alike(lower, upper, center, radius)
+    kernels = alike(lower, upper, center, radius)
     if kernels is None:
         return None
     low, high = torch.empty_like(lower), torch.empty_like(lower)
     kernels.surebound_within(
-        *_at(lower, upper, center, radius), lower.numel(), *_at(low, high), torch.get_num_threads()
+        *at(lower, upper, center, radius), lower.numel(), *at(low, high), torch.get_num_threads()
     )
     return low, high
 
@@ -62,24 +62,24 @@ def within_backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor] | None:
     """Gradients of known ends (None: there are none), centre and radius from those g of the new ends."""
     low, high = (as_laid_out(each, known[0]) for each in g)
-    kernels = _alike(*known, *new, low, high)
+    kernels = alike(*known, *new, low, high)
     if kernels is None:
         return None
     found = [torch.empty_like(low) for _ in range(4)]
     some = kernels.surebound_within_backward(
-        *_at(*known, *new, low, high), low.numel(), *_at(*found), torch.get_num_threads()
+        *at(*known, *new, low, high), low.numel(), *at(*found), torch.get_num_threads()
     )
     return (found[0] if some else None), (found[1] if some else None), found[2], found[3]
 
 
 def ball(x: Tensor, radius: float, least: float, most: float) -> tuple[Tensor, Tensor] | None:
     """Ends of [x - radius, x + radius], radius > 0, rounded outwards if at all, within [least, most]."""
-    kernels = _alike(x) if x.numel() >= WORTH and not x.requires_grad else None
+    kernels = alike(x) if x.numel() >= WORTH and not x.requires_grad else None
     if kernels is None:
         return None
     low, high = torch.empty_like(x), torch.empty_like(x)
     kernels.surebound_ball(
-        x.data_ptr(), x.numel(), radius, least, most, *_at(low, high), torch.get_num_threads()
+        x.data_ptr(), x.numel(), radius, least, most, *at(low, high), torch.get_num_threads()
     )
     return low, high
 
@@ -91,7 +91,7 @@ def entry(
 
     And the largest of the last in each example (B,). Without gradients.
     """
-    kernels = _alike(lower, upper) if lower.numel() >= WORTH and lower.dim() > 1 else None
+    kernels = alike(lower, upper) if lower.numel() >= WORTH and lower.dim() > 1 else None
     if kernels is None:
         return None
     shape = (2 * lower.shape[0], *lower.shape[1:])
@@ -99,7 +99,7 @@ def entry(
     center, both = torch.empty_like(lower), torch.empty(shape, memory_format=order)
     most = lower.new_empty(lower.shape[0])
     kernels.surebound_entry(
-        *_at(lower, upper), lower.shape[0], lower[0].numel(), on_center, on_radius, *_at(center, both, most),
+        *at(lower, upper), lower.shape[0], lower[0].numel(), on_center, on_radius, *at(center, both, most),
         torch.get_num_threads(),
     )  # fmt: skip
     return center, both, most
@@ -110,12 +110,14 @@ def as_laid_out(value: Tensor, like: Tensor) -> Tensor:
     return value if value.stride() == like.stride() else torch.empty_like(like).copy_(value)
 
 
-def _alike(first: Tensor, *others: Tensor) -> ctypes.CDLL | None:
+def alike(first: Tensor, *others: Tensor) -> ctypes.CDLL | None:
+    """The kernels, if all of these are float32 in main memory, of one shape, in one order and without gaps."""
     dense = first.is_contiguous() or (first.dim() == 4 and first.movedim(1, -1).is_contiguous())
     alike = all(v.shape == first.shape and v.stride() == first.stride() for v in others)
     plain = all(v.dtype == torch.float32 and v.device.type == "cpu" for v in (first, *others))
     return library() if dense and alike and plain else None
 
 
-def _at(*values: Tensor) -> list[int]:
+def at(*values: Tensor) -> list[int]:
+    """Addresses."""
     return [value.data_ptr() for value in values]

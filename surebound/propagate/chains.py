@@ -27,23 +27,23 @@ class Chain:
 
 
 @once_per_graph
-def _known(graph: Graph) -> dict[tuple[frozenset[str], bool, bool], tuple[Chain, ...]]:
+def _known(graph: Graph) -> dict[tuple[frozenset[str], bool], tuple[Chain, ...]]:
     """What was found for a graph so far: every step of a training asks the same."""
     return {}
 
 
-def chains(graph: Graph, wanted: Collection[str], *, split: bool, norms: bool) -> tuple[Chain, ...]:
+def chains(graph: Graph, wanted: Collection[str], *, norms: bool) -> tuple[Chain, ...]:
     """The blocks of a graph; none goes across a value that is wanted.
 
-    split: nor across the input of a ReLU. norms: may they hold a BatchNorm, so that its statistics are not seen?
+    norms: may they hold a BatchNorm, so that its statistics are not seen?
     """
-    known, question = _known(graph), (frozenset(wanted), split, norms)
+    known, question = _known(graph), (frozenset(wanted), norms)
     if question not in known:
         known[question] = _find(graph, *question)
     return known[question]
 
 
-def _find(graph: Graph, wanted: Collection[str], split: bool, norms: bool) -> tuple[Chain, ...]:
+def _find(graph: Graph, wanted: Collection[str], norms: bool) -> tuple[Chain, ...]:
     readers = graph.consumers()
     kinds = {node.name: kind_of(node, graph) for node in graph.nodes}
     if not norms:
@@ -59,7 +59,7 @@ def _find(graph: Graph, wanted: Collection[str], split: bool, norms: bool) -> tu
         while last.name not in wanted and last.name != graph.output:
             following = readers.get(last.name, [])
             kind = kinds[following[0].name] if len(following) == 1 else None
-            if kind is None or not _goes_on(parts, kind, split):
+            if kind is None or not _goes_on(parts, kind):
                 break
             last = following[0]
             parts[kind] = last
@@ -98,9 +98,7 @@ def kind_of(node: Node, graph: Graph) -> str | None:
 _ORDER = {"layer": 0, "norm": 1, "relu": 2, "flatten": 3}
 
 
-def _goes_on(parts: dict[str, Node], kind: str, split: bool) -> bool:
-    if kind == "relu" and split:
-        return False
+def _goes_on(parts: dict[str, Node], kind: str) -> bool:
     if kind == "flatten" and "relu" not in parts:
         return False
     return _ORDER[kind] > max(_ORDER[k] for k in parts)

@@ -99,7 +99,7 @@ class _Surgery:
     def run(self) -> CompactNetwork:
         graph = self.program.graph
         self.values = {k: v.detach().clone() for k, v in self.program.parameters().items()}
-        found = [c for c in chains(graph, (), split=False, norms=True) if c.layer is not None]
+        found = [c for c in chains(graph, (), norms=True) if c.layer is not None]
         for chain in found:
             self._own_weights(chain)
             if chain.norm is not None:

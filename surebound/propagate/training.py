@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from surebound.graph import Node, Program
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
+from surebound.native.balance import stable_moments
 from surebound.numerics import Soundness
 from surebound.propagate.chains import Chain, chains
 from surebound.propagate.constants import environment
@@ -27,12 +28,25 @@ _CONTEXT = Context(Soundness.NONE)
 
 
 @dataclass(frozen=True)
+class Moments:
+    """Sums over the units of a value, by their bounds; see native/balance.py."""
+
+    units: int  # examples included
+    sums: Tensor  # (8,), float64, differentiable
+
+    @classmethod
+    def of(cls, bounds: Interval) -> Moments:
+        """Of the bounds of a value."""
+        return cls(bounds.radius.numel(), stable_moments(bounds.center, bounds.radius))
+
+
+@dataclass(frozen=True)
 class TrainingPass:
     """What a training method needs of a batch; what was not asked for is None."""
 
     logits: Tensor | None  # (B, K), the clean outputs
     margins: Tensor | None  # (B, K), upper bounds of z_k - z_true; 0 in the true class's column
-    pre_activations: tuple[Interval, ...]  # the bounds that enter each activation, in order, if recorded
+    pre_activations: tuple[Moments, ...]  # of the bounds that enter each activation, if recorded
     kept: Mapping[str, Interval] = field(default_factory=dict)  # the bounds of the values asked for, by name
     norms: Mapping[str, tuple[Tensor, Tensor]] = field(
         default_factory=dict
@@ -151,9 +165,9 @@ class _Walk:
         self.fast = fast and bounds and graph.input_shape[0] is None
         self.keep = frozenset(keep) | {tail.start}
         self.outside = {node.name for node in tail.nodes}
-        found = chains(graph, self.keep, split=record, norms=not keep) if self.fast else ()
+        found = chains(graph, self.keep, norms=not keep) if self.fast else ()
         self.chains = [chain for chain in found if chain.last.name not in self.outside]
-        self.recorded: list[Interval] = []
+        self.recorded: list[Moments] = []
         self.doubled: dict[str, Any] = {}
 
     def run(self, start: Joint) -> dict[str, Any]:
@@ -198,8 +212,6 @@ class _Walk:
             on, order = x.on, x.order
         else:
             both, radius = x.both(clean)
-        if chain.relu is not None and self.record:
-            self.recorded.append(x.interval)
         column = _norm(chain.norm) if chain.norm is not None else None
         if chain.norm is not None and column is not None:
             gamma, beta, mean, var, eps = column.parts(resolve((None, *chain.norm.args[1:]), env))
@@ -210,18 +222,21 @@ class _Walk:
             relu=chain.relu is not None,
             flat=chain.flatten is not None,
             keep_clean=self._wants_clean(chain.last),
+            record=self.record and chain.relu is not None,
             on_in=on,
             order_in=order,
         )
-        done = run(block, both, radius, weight, bias, gamma, beta)
+        both, radius, sums = run(block, both, radius, weight, bias, gamma, beta)
+        if block.record:
+            self.recorded.append(Moments(block.units, sums))
         if self.statistics is not None and chain.norm is not None and column is not None and block.scaling:
             self.statistics.update(chain.norm, column, block.scaling)
-        return Joint.stacked(*done, block.on, _channels(chain.last), block.order)
+        return Joint.stacked(both, radius, block.on, _channels(chain.last), block.order)
 
     def _step(self, node: Node, env: dict[str, Any], clean: bool, bounds: bool) -> Joint:
         rule = find(node.op)
         if self.record and bounds and rule is not None and rule.activation is not None:
-            self.recorded.append(resolve(node.args[0], env).interval)
+            self.recorded.append(Moments.of(resolve(node.args[0], env).interval))
         norm = _norm(node) if self.statistics is not None else None
         args = resolve(node.args, env)
         if self.statistics is not None and norm is not None:

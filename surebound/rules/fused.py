@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from surebound import native
+from surebound.native import balance
 from surebound.rules.layouts import (
     Layer,
     channels_last,
@@ -42,10 +43,13 @@ class Block:
     relu: bool = False
     flat: bool = False  # hand on (B, units) after the ReLU
     keep_clean: bool = True  # hand on the clean values, too, not only use them for statistics
+    record: bool = False  # moments of the bounds that enter the ReLU, too (native/balance.py)
     on_in: Tensor | None = None  # the channels (axis 1 of the weight) that the value holds; None: all
     order_in: tuple[int, int] | None = None  # (positions, channels): all units, with the channel innermost
-    # Found: the channels (flat: units, numbered as flatten does) that are handed on, and the statistics used.
+    # Found: the channels (flat: units, numbered as flatten does) that are handed on, the units that enter the ReLU,
+    # and the statistics used.
     on: Tensor | None = None
+    units: int = 0
     order: tuple[int, int] | None = None
     scaling: Scaling | None = None
 
@@ -58,9 +62,12 @@ def run(
     bias: Tensor | None = None,
     gamma: Tensor | None = None,
     beta: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """both (B or 2B, C, ...), clean values over centres, and radius (B, C, ...) -> the same after the block."""
-    result: tuple[Tensor, Tensor] = _apply(_Run, both, radius, weight, bias, gamma, beta, block)
+) -> tuple[Tensor, Tensor, Tensor]:
+    """both (B or 2B, C, ...), clean values over centres, and radius (B, C, ...) -> the same after the block.
+
+    And the moments (8,) that were to be recorded; (0,) if not.
+    """
+    result: tuple[Tensor, Tensor, Tensor] = _apply(_Run, both, radius, weight, bias, gamma, beta, block)
     return result
 
 
@@ -82,7 +89,7 @@ class _Run(torch.autograd.Function):
         gamma: Tensor | None,
         beta: Tensor | None,
         block: Block,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         z, z_radius = both, radius = channels_last(both), channels_last(radius)
         used = absolute = None
         if block.layer is not None and weight is not None:
@@ -96,6 +103,9 @@ class _Run(torch.autograd.Function):
         rows, rows_radius = to_rows(z), to_rows(z_radius)  # (P R, C), (R, C)
         if block.norm is not None:
             block.scaling = Scaling.of(block.norm, rows[: rows_radius.shape[0]], gamma, beta)
+        sums, block.units = radius.new_empty(0, dtype=torch.float64), rows_radius.numel()
+        if block.record:
+            sums = balance.moments(rows[-rows_radius.shape[0] :], rows_radius, *_scale(block))
         kept = rows if block.keep_clean else rows[-rows_radius.shape[0] :]
         out, out_radius, mask, columns = _activate(block, kept, rows_radius, examples)
         ctx.set_materialize_grads(False)
@@ -104,27 +114,32 @@ class _Run(torch.autograd.Function):
         ctx.moved_weight = weight is not None and _moves_weight(weight, both)
         ctx.affine = gamma is not None, beta is not None
         of_layer = (None, None, None, None) if used is None else (both, radius, used, absolute)
-        of_norm = (None, None) if block.norm is None else (rows, rows_radius)
+        of_norm = (rows, rows_radius) if block.norm is not None or block.record else (None, None)
         ctx.save_for_backward(*of_layer, *of_norm, mask)
         if not block.flat:
             stacked = examples * (out.shape[0] // out_radius.shape[0])
             out, out_radius = from_rows(out, stacked, ctx.size), from_rows(out_radius, examples, ctx.size)
         ctx.shapes = out.shape, out_radius.shape
-        return out, out_radius
+        return out, out_radius, sums
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g_both: Tensor | None, g_radius: Tensor | None) -> Any:
-        some = g_radius if g_both is None else g_both
-        if some is None:  # nothing depends on it
-            return (None,) * 7
-        g_both = some.new_zeros(ctx.shapes[0]) if g_both is None else g_both
-        g_radius = some.new_zeros(ctx.shapes[1]) if g_radius is None else g_radius
+    def backward(ctx: Any, g_both: Tensor | None, g_radius: Tensor | None, g_sums: Tensor | None) -> Any:
         block: Block = ctx.block
         both, radius, used, absolute, rows, rows_radius, mask = ctx.saved_tensors
+        some = next((v for v in (g_both, g_radius, g_sums) if v is not None), None)
+        if some is None:  # nothing depends on it
+            return (None,) * 7
+        if g_both is None or g_radius is None:
+            like = rows if some is g_sums else some
+            g_both = like.new_zeros(ctx.shapes[0]) if g_both is None else g_both
+            g_radius = like.new_zeros(ctx.shapes[1]) if g_radius is None else g_radius
         examples, on, channels = g_radius.shape[0], ctx.columns, ctx.channels
         g, gr = to_rows(g_both), to_rows(g_radius)
-        if block.flat and on is not None:
+        if g_sums is not None and on is not None:  # what is off has a gradient, too
+            g, gr = native.relu_backward(g, gr, mask, on, channels * (ctx.size.numel() if block.flat else 1))
+            on = None
+        elif block.flat and on is not None:
             on, to = unflattened(on, channels)
             g, gr = native.relu_backward(g, gr, mask, to, on.numel() * ctx.size.numel())
         elif mask is not None:
@@ -132,6 +147,9 @@ class _Run(torch.autograd.Function):
         if block.flat:
             alive = channels if on is None else on.numel()
             g, gr = g.view(-1, alive), gr.view(-1, alive)
+        if g_sums is not None:
+            centers = rows[-rows_radius.shape[0] :]
+            balance.add_gradient(g[-rows_radius.shape[0] :], gr, centers, rows_radius, g_sums, *_scale(block))
         g_gamma = g_beta = None
         if block.scaling is not None:
             g, gr, g_gamma, g_beta = block.scaling.backward(g, gr, rows, rows_radius, on)
@@ -160,6 +178,11 @@ class _Run(torch.autograd.Function):
         return below, below_radius, spread(gw, 0, on, channels), g_bias, g_gamma, g_beta, None
 
 
+def _scale(block: Block) -> tuple[Tensor | None, Tensor | None]:
+    """What multiplies a channel before the ReLU, and what is added to it."""
+    return (None, None) if block.scaling is None else (block.scaling.scale, block.scaling.shift)
+
+
 def _moves_weight(weight: Tensor, both: Tensor) -> bool:
     """Is it cheaper to bring a matrix into the order of the units than to bring the units into its own?"""
     return weight.shape[0] < 1.5 * both.shape[0]
@@ -182,7 +205,7 @@ def _activate(
         scaled = (rows, radius) if block.scaling is None else block.scaling.apply(rows, radius)
         return *scaled, None, None
     channels, positions = rows.shape[1], radius.shape[0] // examples
-    scale, shift = (None, None) if block.scaling is None else (block.scaling.scale, block.scaling.shift)
+    scale, shift = _scale(block)
     if block.flat:
         rows, radius = rows.view(-1, positions * channels), radius.view(examples, -1)
         scale = None if scale is None else scale.repeat(positions)
@@ -193,7 +216,12 @@ def _activate(
         if on.numel() == 0:  # a network that is off altogether hands on one column of zeros
             on = torch.zeros(1, dtype=torch.long, device=rows.device)
     out, out_radius, mask = native.relu(
-        rows, radius, scale, shift, on, owned=block.layer is not None and block.norm is None
+        rows,
+        radius,
+        scale,
+        shift,
+        on,
+        owned=block.layer is not None and block.norm is None and not block.record,
     )
     if block.flat and on is None:
         block.order = positions, channels

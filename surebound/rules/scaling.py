@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from surebound.native import scaling
+
 
 @dataclass(frozen=True)
 class Norm:
@@ -36,8 +38,7 @@ class Scaling:
         if norm.mean is not None and norm.var is not None:
             mean, var = norm.mean, norm.var
         else:
-            mean = clean.mean(0)  # two passes: ten times as fast as torch.var_mean over the outer axis
-            var = (clean - mean).square_().mean(0)
+            mean, var = scaling.column_moments(clean) or _moments(clean)
         inverse = torch.rsqrt(var + norm.eps)
         scale = inverse if gamma is None else inverse * gamma
         offset = mean * scale
@@ -62,18 +63,40 @@ class Scaling:
             v if on is None else v.index_select(0, on) for v in (self.scale, self.mean, self.inverse)
         )
         rows = radius.shape[0]
-        g_shift = g.sum(0)
-        g_scale = (g * both[-g.shape[0] :]).sum(0) + (g_radius * radius).sum(0) * scale.sign()
-        g_scale = g_scale - mean * g_shift  # shift = beta - mean scale
-        g_both, g_radius = g * scale, g_radius * scale.abs()
+        g_shift, g_product, g_wide = scaling.column_sums(g, both[-g.shape[0] :], g_radius, radius) or _sums(
+            g, both, g_radius, radius
+        )
+        g_scale = g_product + g_wide * scale.sign() - mean * g_shift  # shift = beta - mean scale
+        slope = offset = None
         if self.norm.mean is None and not self.norm.stop:
             # scale = gamma / sqrt(var + eps), and mean and var are means over the clean rows
             slope = -g_scale * scale * inverse.square() / rows
             offset = -scale * g_shift / rows - slope * mean
-            if both.shape[0] == g_both.shape[0]:
-                g_both[:rows].add_(offset).addcmul_(both[:rows], slope)
-            else:
-                g_both = torch.cat([torch.addcmul(offset, both[:rows], slope), g_both])
-        elif both.shape[0] != g_both.shape[0]:
-            g_both = torch.cat([torch.zeros_like(g_both), g_both])
-        return g_both, g_radius, g_scale * inverse, g_shift
+        g_both = scaling.scaled_gradient(g, both, rows, scale, slope, offset)
+        if g_both is None:
+            g_both = _gradient(g, both, rows, scale, slope, offset)
+        return g_both, g_radius * scale.abs(), g_scale * inverse, g_shift
+
+
+def _moments(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """``scaling.column_moments`` by PyTorch."""
+    mean = rows.mean(0)  # two passes: ten times as fast as torch.var_mean over the outer axis
+    return mean, (rows - mean).square_().mean(0)
+
+
+def _sums(g: Tensor, both: Tensor, g_radius: Tensor, radius: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """``scaling.column_sums`` by PyTorch."""
+    return g.sum(0), (g * both[-g.shape[0] :]).sum(0), (g_radius * radius).sum(0)
+
+
+def _gradient(
+    g: Tensor, both: Tensor, rows: int, scale: Tensor, slope: Tensor | None, offset: Tensor | None
+) -> Tensor:
+    """``scaling.scaled_gradient`` by PyTorch."""
+    scaled = g * scale
+    if slope is None or offset is None:
+        return scaled if both.shape[0] == g.shape[0] else torch.cat([torch.zeros_like(scaled), scaled])
+    if both.shape[0] == g.shape[0]:
+        scaled[:rows].add_(offset).addcmul_(both[:rows], slope)
+        return scaled
+    return torch.cat([torch.addcmul(offset, both[:rows], slope), scaled])

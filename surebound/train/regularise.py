@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from surebound.errors import ConfigError
-from surebound.interval import Interval
+from surebound.propagate.training import Moments
 
 
 @dataclass(frozen=True)
@@ -44,28 +44,32 @@ class BoundRegulariser:
             return 0.0
         return self.weight * (1.0 - eps / eps_train)
 
-    def __call__(self, pre_activations: Sequence[Interval], input_radius: Tensor) -> Tensor:
+    def __call__(self, pre_activations: Sequence[Moments], input_radius: Tensor) -> Tensor:
         """The penalty (0-d), before its weight; `input_radius` is the mean radius of the input box (0-d)."""
-        total = torch.zeros((), device=input_radius.device, dtype=input_radius.dtype)
-        for bounds in pre_activations:
+        total = torch.zeros((), device=input_radius.device, dtype=torch.float64)
+        for layer in pre_activations:
+            center, radius = layer.sums[0] / layer.units, layer.sums[1] / layer.units
             if self.tightness:
-                total = total + self._tightness(bounds, input_radius * self.input_scale)
+                total = total + self._tightness(radius, input_radius.double() * self.input_scale)
             if self.balance:
-                total = total + self._balance(bounds)
-        return total / max(len(pre_activations), 1)
+                total = total + self._balance(layer.sums, center)
+        return (total / max(len(pre_activations), 1)).to(input_radius.dtype)
 
-    def _tightness(self, bounds: Interval, input_radius: Tensor) -> Tensor:
-        ratio = input_radius / bounds.radius.mean().clamp_min(1e-12)
-        return F.relu(self.tolerance - ratio) / self.tolerance
+    def _tightness(self, radius: Tensor, input_radius: Tensor) -> Tensor:
+        return F.relu(self.tolerance - input_radius / radius.clamp_min(1e-12)) / self.tolerance
 
-    def _balance(self, bounds: Interval) -> Tensor:
-        center = bounds.center
-        active = (bounds.lower > 0).to(center.dtype)
-        inactive = (bounds.upper < 0).to(center.dtype)
-        spread = (center - center.mean()).square()
-        means = _evenness((center * active).sum(), -(center * inactive).sum())
-        spreads = _evenness((spread * active).sum(), (spread * inactive).sum())
+    def _balance(self, moments: Tensor, mean: Tensor) -> Tensor:
+        """``mean``: of the centres of all units, around which the spreads are taken."""
+        on, off = moments[2:5], moments[5:8]  # number, sum, sum of squares
+        means = _evenness(on[1], -off[1])
+        spreads = _evenness(_spread(on, mean), _spread(off, mean))
         return (F.relu(self.tolerance - means) + F.relu(self.tolerance - spreads)) / self.tolerance
+
+
+def _spread(moments: Tensor, mean: Tensor) -> Tensor:
+    """The sum of squares of distances to a mean, from number, sum and sum of squares."""
+    count, total, squares = moments.unbind()
+    return (squares - 2 * mean * total + mean * mean * count).clamp_min(0)
 
 
 def _evenness(a: Tensor, b: Tensor) -> Tensor:

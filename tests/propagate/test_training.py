@@ -33,7 +33,8 @@ def run(
     loss = F.cross_entropy(done.margins, labels) if done.margins is not None else torch.zeros(())
     if done.logits is not None:
         loss = loss + F.cross_entropy(done.logits, labels)
-    loss = loss + sum(i.radius.mean() for i in done.pre_activations)
+    weights = torch.tensor([0.3, 1.0, 2.0, 0.5, -0.2, 3.0, 0.4, 0.1], dtype=torch.float64)
+    loss = loss + sum((m.sums * weights).sum().to(loss.dtype) / m.units for m in done.pre_activations)
     loss.backward()
     return (
         loss.detach(),

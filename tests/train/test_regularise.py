@@ -10,12 +10,13 @@ from torch import nn
 
 from surebound.errors import ConfigError
 from surebound.interval import Interval
+from surebound.propagate.training import Moments
 from surebound.train.initialise import INITIALISERS
 from surebound.train.regularise import BoundRegulariser
 
 
-def bounds(lower: list[float], upper: list[float]) -> Interval:
-    return Interval(torch.tensor([lower]), torch.tensor([upper]))
+def bounds(lower: list[float], upper: list[float]) -> Moments:
+    return Moments.of(Interval(torch.tensor([lower]), torch.tensor([upper])))
 
 
 def test_tightness_by_hand() -> None:
@@ -39,9 +40,33 @@ def test_balance_by_hand() -> None:
     assert penalty.item() == pytest.approx(expected, rel=1e-6)
 
 
+def evenness(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.minimum(a / b, b / a)
+
+
+def test_value_and_gradients_are_those_of_the_formulas() -> None:
+    """Shi et al. 2021, section 4.3, written out with automatic differentiation."""
+    draws = torch.Generator().manual_seed(0)
+    center = (torch.randn(6, 4, 5, 5, generator=draws) + 0.5).requires_grad_()
+    radius = (0.4 * torch.rand(6, 4, 5, 5, generator=draws)).requires_grad_()
+    input_radius, tolerance = torch.tensor(0.05), 0.9
+    layer = Moments.of(Interval.around(center, radius))
+    penalty = BoundRegulariser(tolerance=tolerance)([layer], input_radius)
+    found = torch.autograd.grad(penalty, (center, radius))
+    on, off = center - radius > 0, center + radius < 0
+    spread = (center - center.mean()).square()
+    expected = torch.relu(tolerance - input_radius / radius.mean()) / tolerance
+    for a, b in ((center[on].sum(), -center[off].sum()), (spread[on].sum(), spread[off].sum())):
+        expected = expected + torch.relu(tolerance - evenness(a, b)) / tolerance
+    torch.testing.assert_close(penalty, expected)
+    assert penalty > 1  # all three terms count
+    for mine, theirs in zip(found, torch.autograd.grad(expected, (center, radius)), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-8)
+
+
 def test_nothing_stable_is_nothing_to_balance_and_never_nan() -> None:
     center = torch.zeros(1, 3, requires_grad=True)
-    layer = Interval(center - 1, center + 1)
+    layer = Moments.of(Interval(center - 1, center + 1))
     penalty = BoundRegulariser(tightness=False)([layer], torch.tensor(0.1))
     assert penalty.item() == 0.0
     penalty.backward()

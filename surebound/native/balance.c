@@ -1,0 +1,57 @@
+/* Moments of the units that bounds prove on or off, for regularisers of bounds; rows of columns, channels innermost. A column may
+   be scaled first: centre c scale + shift, radius r |scale| (scale and shift (columns), or NULL). */
+
+/* sums (8): of centres, of radii; of units whose lower bound is > 0 their number, centres, squares of centres; the same of units
+   whose upper bound is < 0. In double, in pieces of one size: the same bits whatever the number of threads. Returns 1 without
+   memory. */
+int64_t surebound_balance(const float *center, const float *radius, const float *scale, const float *shift, int64_t rows,
+                          int64_t columns, double *sums, int64_t threads) {
+    int64_t height = columns >= 4096 ? 1 : 4096 / columns, pieces = (rows + height - 1) / height;
+    double *part = malloc((pieces + 1) * 8 * sizeof *part);
+    if (!part) return 1;
+#pragma omp parallel for num_threads(threads) if (rows * columns >= SMALL) schedule(static)
+    for (int64_t p = 0; p < pieces; p++) {
+        int64_t last = (p + 1) * height < rows ? (p + 1) * height : rows;
+        double all = 0, wide = 0, on = 0, on_sum = 0, on_square = 0, off = 0, off_sum = 0, off_square = 0;
+        for (int64_t i = p * height; i < last; i++) {
+            const float *m = center + i * columns, *d = radius + i * columns;
+#pragma omp simd reduction(+ : all, wide, on, on_sum, on_square, off, off_sum, off_square)
+            for (int64_t j = 0; j < columns; j++) {
+                float c = scale ? m[j] * scale[j] + shift[j] : m[j], r = scale ? d[j] * fabsf(scale[j]) : d[j];
+                float is_on = c - r > 0.0f ? 1.0f : 0.0f, is_off = c + r < 0.0f ? 1.0f : 0.0f;
+                double x = c, above = c * is_on, below = c * is_off;
+                all += x, wide += r;
+                on += is_on, on_sum += above, on_square += above * x;
+                off += is_off, off_sum += below, off_square += below * x;
+            }
+        }
+        double found[8] = {all, wide, on, on_sum, on_square, off, off_sum, off_square};
+        memcpy(part + 8 * p, found, sizeof found);
+    }
+    for (int64_t k = 0; k < 8; k++) {
+        sums[k] = 0;
+        for (int64_t p = 0; p < pieces; p++) sums[k] += part[8 * p + k];
+    }
+    free(part);
+    return 0;
+}
+
+/* Adds the gradient, of centres and radii as scaled: all + (on + 2 on_square c) where on + (off + 2 off_square c) where off, and
+   `wide`. g may not be the centres. */
+void surebound_balance_backward(const float *center, const float *radius, const float *scale, const float *shift, int64_t rows,
+                                int64_t columns, const double *slopes, float *g, float *g_radius, int64_t threads) {
+    float all = (float)slopes[0], wide = (float)slopes[1], on = (float)slopes[3], on_square = 2.0f * (float)slopes[4];
+    float off = (float)slopes[6], off_square = 2.0f * (float)slopes[7];
+#pragma omp parallel for num_threads(threads) if (rows * columns >= SMALL) schedule(static)
+    for (int64_t i = 0; i < rows; i++) {
+        const float *m = center + i * columns, *d = radius + i * columns;
+        float *to = g + i * columns, *to_radius = g_radius + i * columns;
+#pragma omp simd
+        for (int64_t j = 0; j < columns; j++) {
+            float c = scale ? m[j] * scale[j] + shift[j] : m[j], r = scale ? d[j] * fabsf(scale[j]) : d[j];
+            float above = c - r > 0.0f ? on + on_square * c : 0.0f, below = c + r < 0.0f ? off + off_square * c : 0.0f;
+            to[j] += all + above + below;
+            to_radius[j] += wide;
+        }
+    }
+}
