@@ -111,8 +111,9 @@ def bounds(
                 numbers = chosen[start : start + batch_size]
                 images, labels = test.batch(torch.tensor(numbers))
                 rows += bound(network, LinfBall(images, eps, clip), labels, numbers, method, soundness)
-                bar.kept = "what was bounded until then is below"
-                bar.show(start + len(numbers), len(chosen))
+                done = start + len(numbers)
+                bar.kept = f"the table has the first {done} of {len(chosen)} images"
+                bar.show(done, len(chosen))
     except KeyboardInterrupt as error:
         stopped = error
     if rows or stopped is None:

@@ -33,7 +33,7 @@ def columns_on(
     if kernels is None:
         return fallback.columns_on(both, radius, scale, shift, limit)
     rows, columns = radius.shape
-    on = torch.empty(columns, dtype=torch.bool)
+    on = radius.new_empty(columns, dtype=torch.bool)
     clean, center = _parts(both, rows)
     found = kernels.surebound_scan(
         clean,
@@ -69,7 +69,7 @@ def relu(
         out, out_radius = both, radius
     else:
         out, out_radius = both.new_empty(both.shape[0], n), radius.new_empty(rows, n)
-    mask = torch.empty(rows, n, dtype=torch.uint8)
+    mask = radius.new_empty(rows, n, dtype=torch.uint8)
     clean, center = _parts(both, rows)
     out_clean, out_center = _parts(out, rows)
     kernels.surebound_relu(
@@ -120,7 +120,7 @@ def channels_outermost(x: Tensor) -> Tensor:
     if kernels is None:
         return x
     images, channels, height, width = x.shape
-    out = torch.empty(x.shape, dtype=x.dtype)
+    out = x.new_empty(x.shape)
     kernels.surebound_channels_outermost(
         x.data_ptr(), images, height * width, channels, out.data_ptr(), _threads()
     )

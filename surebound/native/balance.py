@@ -28,7 +28,7 @@ def moments(
     """The sums over rows (R, C) of centres c scale + shift and radii r |scale|, scale and shift (C,); or any (B, *)."""
     kernels = _kernels(center, radius)
     if kernels is not None:
-        sums = torch.empty(8, dtype=torch.float64)
+        sums = center.new_empty(8, dtype=torch.float64)
         if not kernels.surebound_balance(
             *_given(center, radius, scale, shift), *at(sums), torch.get_num_threads()
         ):

@@ -175,7 +175,7 @@ def medians(
         return None
     network, where = _integers(comparators), _integers((middle,))
     total = u.new_empty(batch, size)
-    places = torch.empty(batch, len(middle), size, dtype=torch.uint8)
+    places = u.new_empty(batch, len(middle), size, dtype=torch.uint8)
     if wanted is not None:
         wanted = wanted.contiguous()
     failed = kernels.surebound_medians(

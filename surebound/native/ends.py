@@ -91,12 +91,14 @@ def entry(
 
     And the largest of the last in each example (B,). Without gradients.
     """
-    kernels = alike(lower, upper) if lower.numel() >= WORTH and lower.dim() > 1 else None
+    trains = torch.is_grad_enabled() and (lower.requires_grad or upper.requires_grad)
+    kernels = alike(lower, upper) if lower.numel() >= WORTH and lower.dim() > 1 and not trains else None
     if kernels is None:
         return None
     shape = (2 * lower.shape[0], *lower.shape[1:])
     order = torch.contiguous_format if lower.is_contiguous() else torch.channels_last
-    center, both = torch.empty_like(lower), torch.empty(shape, memory_format=order)
+    center = torch.empty_like(lower)
+    both = torch.empty(shape, dtype=lower.dtype, device=lower.device, memory_format=order)
     most = lower.new_empty(lower.shape[0])
     kernels.surebound_entry(
         *at(lower, upper), lower.shape[0], lower[0].numel(), on_center, on_radius, *at(center, both, most),

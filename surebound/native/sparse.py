@@ -43,7 +43,7 @@ class Live:
         if kernels is None:
             return None
         batch, n = value.shape[0] // rows, math.prod(value.shape[1:])
-        mask, some = torch.empty(batch, n, dtype=torch.uint8), torch.empty(n, dtype=torch.bool)
+        mask, some = value.new_empty(batch, n, dtype=torch.uint8), value.new_empty(n, dtype=torch.bool)
         found = kernels.surebound_live(
             value.data_ptr(), rows, batch, n, mask.data_ptr(), some.data_ptr(), torch.get_num_threads()
         )

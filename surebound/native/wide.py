@@ -39,6 +39,8 @@ def pull(
     given = [v for v in (lower, upper, top, plain, absolute) if v is not None]
     if not _worth(a, *given) or (upper.shape, top.shape) != (a.shape[1:], a.shape[1:]):
         return None
+    if lower is not None and lower.shape not in (a.shape, a.shape[1:]):
+        return None
     innermost, planes = _innermost(a), 0
     # Plane by plane, and the slopes are not: the adjoints like them as the slopes.
     if a.is_contiguous() and a.dim() == 5 and not upper.is_contiguous():

@@ -67,7 +67,7 @@ def weighted(
     """
     rounding = AffineRounding.of(terms, x.dtype, ctx.soundness)
     if not isinstance(bias, Interval):
-        if stacks and ctx.sizes is not None and not (rounding.is_free or _trains(x.lower, weight)):
+        if stacks and ctx.sizes is not None and not (rounding.is_free or _trains(weight, x.lower, x.upper)):
             return _with_sizes(ctx.sizes, x, weight, bias, terms, outputs, product, rounding)
         return _with_constant_bias(ctx, x, weight, bias, terms, outputs, product, rounding)
     center = product(x.center, weight, bias.center)
@@ -174,9 +174,9 @@ def _entry(x: Interval, rounding: AffineRounding) -> tuple[Tensor, Tensor, Tenso
     return center, torch.cat((paid.mul_(rounding.on_radius * factor), size)), per_example(size)
 
 
-def _trains(x: Tensor, weight: Tensor) -> bool:
+def _trains(*values: Tensor) -> bool:
     """Are gradients wanted?"""
-    return torch.is_grad_enabled() and (weight.requires_grad or x.requires_grad)
+    return torch.is_grad_enabled() and any(v.requires_grad for v in values)
 
 
 def by_rows(x: Tensor, weight: Tensor) -> bool:

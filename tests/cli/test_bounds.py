@@ -167,7 +167,7 @@ def test_stopping_shows_what_was_bounded_until_then(folder: Path, monkeypatch: p
     result = run(folder, "build", *COMMON, "--eps", "0.1", "--batch-size", "2")
     assert result.exit_code != 0
     assert json.loads(result.stdout) == whole[:2]
-    assert "stopped at 40%; what was bounded until then is below" in result.stderr
+    assert "stopped at 40%; the table has the first 2 of 5 images" in result.stderr
 
 
 def test_npz_and_an_instance_work_too(folder: Path) -> None:

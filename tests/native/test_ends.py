@@ -133,3 +133,27 @@ def test_balls_are_rounded_as_pytorch_rounds_them(
     for end, sign in zip(found, (-1, 1), strict=True):
         known = _add_outwards(x, sign * near)
         assert torch.equal(end, known if clip is None else known.clamp(*clip))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_what_others_set_as_default_changes_nothing(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ends, "WORTH", 1)
+    before = torch.get_default_dtype()
+    sides = bounds("plain")
+    try:
+        torch.set_default_dtype(dtype)
+        found = ends.entry(*sides, 1e-4, 1.0)
+    finally:
+        torch.set_default_dtype(before)
+    if found is not None:  # else: no C compiler here
+        assert [v.dtype for v in found] == [torch.float32] * 3
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_gradients_of_either_end_are_left_to_pytorch(end: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ends, "WORTH", 1)
+    sides = bounds("plain")
+    sides[end].requires_grad_()
+    assert ends.entry(*sides, 1e-4, 1.0) is None

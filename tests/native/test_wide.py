@@ -96,6 +96,13 @@ def test_rows_back_through_lines(rows_last: bool, last: bool, kind: str) -> None
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("shape", [(1, B, *SHAPE), (S, 1, *SHAPE), SHAPE])
+def test_slopes_of_other_shapes_are_left_to_pytorch(shape: tuple[int, ...]) -> None:
+    a, upper = draw(S, B, *SHAPE), draw(B, *SHAPE, seed=1)
+    assert wide.pull(a, torch.zeros(shape), upper, upper) is None
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("entries", [15, 16, 511, 512, 513, 1700])
 def test_sums_of_sizes_never_lose_more_than_they_say(entries: int) -> None:
     """Runs in float32 that all round the same way: one large summand, then many that it swallows."""

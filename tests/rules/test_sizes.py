@@ -88,9 +88,13 @@ def test_what_has_no_axis_of_examples_is_left_alone(case: str) -> None:
     assert torch.equal(found.upper, known.upper)
 
 
-def test_gradients_are_kept() -> None:
-    weight = draw(4, 7).requires_grad_()
+@pytest.mark.parametrize("of", ["weight", "lower", "upper"])
+def test_gradients_are_kept(of: str) -> None:
+    box = bounds((3, 7))
+    wanted = {"weight": draw(4, 7), "lower": box.lower, "upper": box.upper}
+    wanted[of].requires_grad_()
     sizes = Sizes()
-    found = rule("aten.linear.default")(Context(Soundness.DEPLOYED, sizes=sizes), bounds((3, 7)), weight)
+    ctx = Context(Soundness.DEPLOYED, sizes=sizes)
+    found = rule("aten.linear.default")(ctx, Interval(wanted["lower"], wanted["upper"]), wanted["weight"])
     assert sizes.product is None
     assert found.upper.requires_grad
