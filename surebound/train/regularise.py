@@ -46,34 +46,37 @@ class BoundRegulariser:
 
     def __call__(self, pre_activations: Sequence[Moments], input_radius: Tensor) -> Tensor:
         """The penalty (0-d), before its weight; `input_radius` is the mean radius of the input box (0-d)."""
-        total = torch.zeros((), device=input_radius.device, dtype=torch.float64)
-        for layer in pre_activations:
-            center, radius = layer.sums[0] / layer.units, layer.sums[1] / layer.units
-            if self.tightness:
-                total = total + self._tightness(radius, input_radius.double() * self.input_scale)
-            if self.balance:
-                total = total + self._balance(layer.sums, center)
-        return (total / max(len(pre_activations), 1)).to(input_radius.dtype)
+        if not pre_activations:
+            return torch.zeros_like(input_radius)
+        sums = torch.stack([layer.sums for layer in pre_activations])  # (L, 8): all layers at once, few calls
+        units = sums.new_tensor([layer.units for layer in pre_activations])  # (L,)
+        penalty = torch.zeros_like(units)
+        if self.tightness:
+            penalty = penalty + self._tightness(sums[:, 1] / units, input_radius.double() * self.input_scale)
+        if self.balance:
+            penalty = penalty + self._balance(sums, sums[:, 0] / units)
+        return penalty.mean().to(input_radius.dtype)
 
-    def _tightness(self, radius: Tensor, input_radius: Tensor) -> Tensor:
-        return F.relu(self.tolerance - input_radius / radius.clamp_min(1e-12)) / self.tolerance
+    def _tightness(self, radii: Tensor, input_radius: Tensor) -> Tensor:
+        """Of the mean radii (L,) of the layers."""
+        return F.relu(self.tolerance - input_radius / radii.clamp_min(1e-12)) / self.tolerance
 
-    def _balance(self, moments: Tensor, mean: Tensor) -> Tensor:
-        """``mean``: of the centres of all units, around which the spreads are taken."""
-        on, off = moments[2:5], moments[5:8]  # number, sum, sum of squares
-        means = _evenness(on[1], -off[1])
-        spreads = _evenness(_spread(on, mean), _spread(off, mean))
-        return (F.relu(self.tolerance - means) + F.relu(self.tolerance - spreads)) / self.tolerance
+    def _balance(self, sums: Tensor, means: Tensor) -> Tensor:
+        """``means`` (L,): of the centres of all units, around which the spreads are taken."""
+        on, off = sums[:, 2:5], sums[:, 5:8]  # number, sum, sum of squares
+        levels = _evenness(on[:, 1], -off[:, 1])
+        spreads = _evenness(_spread(on, means), _spread(off, means))
+        return (F.relu(self.tolerance - levels) + F.relu(self.tolerance - spreads)) / self.tolerance
 
 
 def _spread(moments: Tensor, mean: Tensor) -> Tensor:
-    """The sum of squares of distances to a mean, from number, sum and sum of squares."""
-    count, total, squares = moments.unbind()
+    """The sums of squares of distances to a mean (L,), from number, sum and sum of squares (L, 3)."""
+    count, total, squares = moments.unbind(1)
     return (squares - 2 * mean * total + mean * mean * count).clamp_min(0)
 
 
 def _evenness(a: Tensor, b: Tensor) -> Tensor:
-    """min(a/b, b/a) of two sums >= 0 (0-d); 1 when both vanish, so that nothing stable is nothing to balance."""
+    """min(a/b, b/a) of sums >= 0 (L,); 1 when both vanish, so that nothing stable is nothing to balance."""
     larger, smaller = torch.maximum(a, b), torch.minimum(a, b)
     empty = larger <= 0
     return torch.where(
