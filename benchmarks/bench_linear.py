@@ -38,16 +38,12 @@ def benchmarks() -> Iterator[Benchmark]:
     """The cost of the modes, of the methods on one network, and of both kinds of intermediate bounds on all three."""
     keep_memory()  # as the command does
     net = _net("small")
-    x, _ = _images(BATCH)
-    yield Race(
-        f"crown-ibp margins, small, {BATCH} images",
-        {
-            "none": _bound(net, BATCH, "crown-ibp", "none"),
-            "real": _bound(net, BATCH, "crown-ibp", "real"),
-            "deployed": _bound(net, BATCH, "crown-ibp", "deployed"),
-        },
-        limits={"deployed / none": 1.15},
-    )
+    for name, count in {"small": BATCH, "medium": 20, "large": 4}.items():
+        yield Race(
+            f"crown-ibp margins, {name}, {count} images",
+            {mode: _bound(_net(name), count, "crown-ibp", mode) for mode in ("none", "real", "deployed")},
+            limits={"deployed / none": 1.15},
+        )
     yield Race(
         "crown margins, small, 2 images",
         {

@@ -18,16 +18,15 @@ PLAIN_SECONDS = 30.0
 class Bar:
     """Shows ``done`` of ``total``; when the user stops the command, says how far it came and what is ``kept``."""
 
-    def __init__(self, what: str, kept: str = "nothing was kept", live: bool | None = None) -> None:
+    def __init__(self, what: str, kept: str = "nothing was kept") -> None:
         self.what, self.kept = what, kept
-        self.live = sys.stderr.isatty() if live is None else live
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._state = ""
         self._began = self._printed = time.monotonic()
 
     def __enter__(self) -> Bar:
-        if self.live:
+        if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
