@@ -192,12 +192,15 @@ class AffineRounding:
         """
         return self.absolute * (2 * terms * largest)
 
-    def guarded(self, radius: Tensor) -> Tensor:
-        """Infinite where some order of summation might overflow, or ours did: |A||x| + |b| <= 2 radius / on_center."""
+    def guarded(self, radius: Tensor, at_most: float = math.nan) -> Tensor:
+        """Infinite where some order of summation might overflow, or ours did: |A||x| + |b| <= 2 radius / on_center.
+
+        ``at_most``: a number that no entry of the radius exceeds, if there is one that costs nothing.
+        """
         if self.is_free or not radius.numel():
             return radius
         limit = 0.5 * self.on_center * float(torch.finfo(radius.dtype).max)
-        if bool(radius.detach().amax() <= limit):
+        if at_most <= limit or bool(radius.detach().amax() <= limit):
             return radius
         return torch.where(radius <= limit, radius, torch.full_like(radius, math.inf))
 
@@ -443,12 +446,16 @@ def add_up(a: Tensor, b: Tensor) -> Tensor:
     return total + (total.abs() * 2.0**-52 + tiny(torch.float64))
 
 
+def sum_rounding(n: int) -> tuple[float, float]:
+    """What a sum of n numbers in float64 and its own payment may lose, of the sum of their sizes and besides."""
+    # n - 1 roundings of the sum, one of adding what is paid for them, and room for those of the payment itself.
+    return gamma(n + 4, torch.float64), 2 * n * tiny(torch.float64)
+
+
 def sum_up(terms: Tensor) -> Tensor:
     """At least the sum of float64 terms over the first axis."""
-    n = terms.shape[0]
-    # n - 1 roundings of the sum, one of adding what is paid for them, and room for those of the payment itself.
-    paid = terms.abs().sum(0).mul_(gamma(n + 4, torch.float64)).add_(2 * n * tiny(torch.float64))
-    return paid.add_(terms.sum(0))
+    rate, under = sum_rounding(terms.shape[0])
+    return terms.abs().sum(0).mul_(rate).add_(under).add_(terms.sum(0))
 
 
 def round_up(value: Tensor, dtype: torch.dtype) -> Tensor:

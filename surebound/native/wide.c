@@ -48,10 +48,11 @@ static double priced(const float *a, const float *v, const float *w, int64_t n) 
 
 /* back = upper a where a > 0, else lower a (without lower: upper a); offset (S, B) = sum of max(a, 0) top. `stride`: between the
    lower slopes of two specifications, 0 if they share them. `planes`: a lies plane by plane, the others channels innermost.
-   price (S, B), if asked for: back.v + |back|.w, v (n) or NULL, w (B, n) or NULL, while back is in the cache. */
+   `more` (B) is added to the offsets. price (S, B), if asked for: back.v + |back|.w + fixed, v (n) or NULL, w (B, n) or NULL,
+   fixed (B) or NULL, while back is in the cache. */
 int64_t surebound_wide_pull(const float *a, const float *lower, int64_t stride, const float *upper, const float *top,
-                            const float *v, const float *w, int64_t s, int64_t b, int64_t n, int64_t planes, float *back,
-                            double *offset, double *price, int64_t threads) {
+                            const double *more, const float *v, const float *w, const double *fixed, int64_t s, int64_t b,
+                            int64_t n, int64_t planes, float *back, double *offset, double *price, int64_t threads) {
     int64_t failed = 0;
 #pragma omp parallel num_threads(threads) reduction(| : failed)
     {
@@ -79,28 +80,34 @@ int64_t surebound_wide_pull(const float *a, const float *lower, int64_t stride, 
                 to[j] = x[j] * (x[j] > 0.0f ? up[j] : low[j]);
                 sum += (double)RELU(x[j]) * (double)t[j];
             }
-            offset[k] = sum;
-            if (price) price[k] = priced(to, v, w ? w + e * n : NULL, n);
+            offset[k] = sum + more[e];
+            if (price) price[k] = priced(to, v, w ? w + e * n : NULL, n) + (fixed ? fixed[e] : 0.0);
         }
         free(moved);
     }
     return failed;
 }
 
-/* a.v + |a|.w (S, B); v (n) or NULL, w (B, n) or NULL. */
-void surebound_wide_dot(const float *a, const float *v, const float *w, int64_t s, int64_t b, int64_t n, double *out,
-                        int64_t threads) {
+/* a.v + |a|.w + fixed (S, B); v (n) or NULL, w (B, n) or NULL, fixed (B) or NULL. */
+void surebound_wide_dot(const float *a, const float *v, const float *w, const double *fixed, int64_t s, int64_t b, int64_t n,
+                        double *out, int64_t threads) {
 #pragma omp parallel for num_threads(threads) if (s * b * n >= SMALL) schedule(static)
     for (int64_t i = 0; i < s * b; i++) {
-        int64_t k = ROW(i);
-        out[k] = priced(a + k * n, v, w ? w + (i / s) * n : NULL, n);
+        int64_t e = i / s, k = ROW(i);
+        out[k] = priced(a + k * n, v, w ? w + e * n : NULL, n) + (fixed ? fixed[e] : 0.0);
     }
 }
 
-/* Over the box [low, high] (B, n), which is finite: best (S, B) = the largest a.x, size (S, B) >= |a|.max(|low|, |high|), two
-   or three times that. */
-void surebound_wide_maximum(const float *a, const float *low, const float *high, int64_t s, int64_t b, int64_t n, double *best,
-                            double *size, int64_t threads) {
+/* The smallest float that is not below a number. */
+static float float_above(double value) {
+    float near = (float)value;
+    return (double)near < value ? nextafterf(near, INFINITY) : near;
+}
+
+/* Over the box [low, high] (B, n), which is finite: at least the largest a.x + offset, offset (S, B), rounded up to float. The
+   sums' own rounding is paid by `rate` times |offset| plus two or three times |a|.max(|low|, |high|). */
+void surebound_wide_upper(const float *a, const float *low, const float *high, const double *offset, int64_t s, int64_t b,
+                          int64_t n, double rate, float *upper, int64_t threads) {
 #pragma omp parallel for num_threads(threads) if (s * b * n >= SMALL) schedule(static)
     for (int64_t i = 0; i < s * b; i++) {
         int64_t e = i / s, k = ROW(i);
@@ -123,7 +130,19 @@ void surebound_wide_maximum(const float *a, const float *low, const float *high,
             most += (double)x[j] * (double)end;
             sum += (double)fabsf(x[j]) * (double)far;
         }
-        best[k] = most, size[k] = 2.0 * (sum + (double)n * FLT_MIN); /* a sum in float, and products that underflow */
+        double size = 2.0 * (sum + (double)n * FLT_MIN) + fabs(offset[k]); /* a sum in float, and products that underflow */
+        upper[k] = float_above(most + offset[k] + (size * rate + DBL_MIN));
+    }
+}
+
+/* out (n) = the sum of `count` arrays (n), and `rate` times that of their absolute values, and `under`. */
+void surebound_sum_up(const double *const *terms, int64_t count, int64_t n, double rate, double under, double *out,
+                      int64_t threads) {
+#pragma omp parallel for num_threads(threads) if (count * n >= SMALL) schedule(static)
+    for (int64_t i = 0; i < n; i++) {
+        double sum = 0.0, size = 0.0;
+        for (int64_t t = 0; t < count; t++) sum += terms[t][i], size += fabs(terms[t][i]);
+        out[i] = sum + (size * rate + under);
     }
 }
 
@@ -160,29 +179,25 @@ int64_t surebound_relu_lines(const float *lower, const float *upper, int64_t b, 
 }
 
 /* size (B, n) = rate (size + bias) + added, added (B) = under (1 + max (size + bias) + x), x (B), the maximum by example; bias
-   (n) or NULL. Returns 1, with size as it was, if a sum or x is not <= limit. */
-int64_t surebound_grow(float *size, const float *bias, const float *x, int64_t b, int64_t n, float rate, double under, float limit,
+   (n) or NULL. Infinite where size + bias is beyond the limit. NaN in an example: its `added` is NaN. */
+void surebound_grow(float *size, const float *bias, const float *x, int64_t b, int64_t n, float rate, double under, float limit,
                        double *added, int64_t threads) {
-    int64_t odd = 0;
-#pragma omp parallel for num_threads(threads) if (b * n >= SMALL) schedule(static) reduction(| : odd)
-    for (int64_t e = 0; e < b; e++) {
-        const float *s = size + e * n;
-        float most = 0.0f;
-        int32_t strange = !(x[e] <= limit);
-#pragma omp simd reduction(max : most) reduction(| : strange)
-        for (int64_t j = 0; j < n; j++) {
-            float all = s[j] + (bias ? bias[j] : 0.0f);
-            most = all > most ? all : most, strange |= !(all <= limit);
-        }
-        added[e] = under * (1.0 + (double)most + (double)x[e]);
-        odd |= strange;
-    }
-    if (odd) return 1;
 #pragma omp parallel for num_threads(threads) if (b * n >= SMALL) schedule(static)
     for (int64_t e = 0; e < b; e++) {
-        float *s = size + e * n, more = (float)added[e];
+        float *s = size + e * n, most = 0.0f;
+        int32_t nan = 0;
+#pragma omp simd reduction(max : most) reduction(| : nan)
+        for (int64_t j = 0; j < n; j++) {
+            float all = s[j] + (bias ? bias[j] : 0.0f);
+            most = all > most ? all : most, nan |= all != all;
+        }
+        double plus = under * (1.0 + (double)(nan ? NAN : most) + (double)x[e]);
+        float more = (float)plus;
+        added[e] = plus;
 #pragma omp simd
-        for (int64_t j = 0; j < n; j++) s[j] = (s[j] + (bias ? bias[j] : 0.0f)) * rate + more;
+        for (int64_t j = 0; j < n; j++) {
+            float all = s[j] + (bias ? bias[j] : 0.0f);
+            s[j] = all > limit ? INFINITY : all * rate + more;
+        }
     }
-    return 0;
 }

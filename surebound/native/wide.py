@@ -7,6 +7,8 @@ gamma(``NARROW``) of float32. The caller falls back to PyTorch.
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,22 +24,26 @@ NARROW = 40
 
 @dataclass(frozen=True)
 class Price:
-    """What coefficients a (S, B, *value) are multiplied with: a.plain + |a|.absolute."""
+    """What coefficients a (S, B, *value) cost: a.plain + |a|.absolute + fixed."""
 
     plain: Tensor | None  # (1, *value), or with 1 where it is the same
-    absolute: Tensor | None  # (B, *value), >= 0
+    absolute: Tensor | None = None  # (B, *value), >= 0
+    fixed: Tensor | None = None  # (B,), float64
 
 
 def pull(
-    a: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor, price: Price | None = None
+    a: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor, more: Tensor, price: Price | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None] | None:
-    """upper a where a > 0, lower a elsewhere (None: upper a); sums (S, B) of max(a, 0) top; the ``price`` of the first.
+    """upper a where a > 0, lower a elsewhere (None: upper a); more + sums of max(a, 0) top; the first one's ``price``.
 
-    lower: (B, *value) or (S, B, *value). The result lies as a does, or with channels innermost if the slopes do.
+    lower: (B, *value) or (S, B, *value); more: (B,) in float64; sums and prices: (S, B) in float64. The result lies as
+    a does, or with channels innermost if the slopes do.
     """
-    plain, absolute = (None, None) if price is None else (price.plain, price.absolute)
-    given = [v for v in (lower, upper, top, plain, absolute) if v is not None]
+    price, wanted = price or Price(None), price is not None
+    given = [v for v in (lower, upper, top, price.plain, price.absolute) if v is not None]
     if not _worth(a, *given) or (upper.shape, top.shape) != (a.shape[1:], a.shape[1:]):
+        return None
+    if not all(_per_example(v, a) for v in (more, price.fixed)):
         return None
     if lower is not None and lower.shape not in (a.shape, a.shape[1:]):
         return None
@@ -52,47 +58,70 @@ def pull(
     lower = None if lower is None else _laid(lower, innermost)
     back = like(a, innermost)
     offset = a.new_empty(a.shape[:2], dtype=torch.float64)
-    priced = None if price is None else torch.empty_like(offset)
-    plain, absolute = _over(plain, 1, a, innermost), _over(absolute, a.shape[1], a, innermost)
+    priced = torch.empty_like(offset) if wanted else None
+    cost = _written_out(price, a, innermost)
     each = upper.numel() if lower is not None and lower.dim() == a.dim() else 0
     failed = kernels.surebound_wide_pull(
-        a.data_ptr(), at(lower), each, upper.data_ptr(), top.data_ptr(), at(plain), at(absolute), *sizes(a), planes,
-        back.data_ptr(), offset.data_ptr(), at(priced), torch.get_num_threads(),
+        a.data_ptr(), at(lower), each, upper.data_ptr(), top.data_ptr(), more.contiguous().data_ptr(),
+        *(at(part) for part in cost), *sizes(a), planes, back.data_ptr(), offset.data_ptr(), at(priced),
+        torch.get_num_threads(),
     )  # fmt: skip
     return None if failed else (back, offset, priced)
 
 
 def dot(a: Tensor, price: Price) -> Tensor | None:
-    """a.plain + |a|.absolute (S, B)."""
-    if not _worth(a, *(v for v in (price.plain, price.absolute) if v is not None)):
+    """The price (S, B) in float64."""
+    given = [v for v in (price.plain, price.absolute) if v is not None]
+    if not (_worth(a, *given) and _per_example(price.fixed, a)):
         return None
     innermost = _innermost(a)
     kernels = library() if innermost or a.is_contiguous() else None
     if kernels is None:
         return None
-    plain, absolute = _over(price.plain, 1, a, innermost), _over(price.absolute, a.shape[1], a, innermost)
+    cost = _written_out(price, a, innermost)
     out = a.new_empty(a.shape[:2], dtype=torch.float64)
     kernels.surebound_wide_dot(
-        a.data_ptr(), at(plain), at(absolute), *sizes(a), out.data_ptr(), torch.get_num_threads()
+        a.data_ptr(), *(at(part) for part in cost), *sizes(a), out.data_ptr(), torch.get_num_threads()
     )
     return out
 
 
-def maximum(a: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor] | None:
-    """The largest a.x over a finite box [lower, upper] (B, *value), and two or three times |a|.max|x|: (S, B) each."""
-    if not _worth(a, lower, upper):
+def upper(a: Tensor, lower: Tensor, upper: Tensor, offset: Tensor, rate: float) -> Tensor | None:
+    """At least the largest a.x + offset over a finite box [lower, upper] (B, *value): (S, B), the next float32.
+
+    offset (S, B) in float64. rate: what sums of so many products may lose, twice; paid of |a|.max|x| + |offset|.
+    """
+    if not _worth(a, lower, upper) or (offset.shape, offset.dtype) != (a.shape[:2], torch.float64):
         return None
     innermost = _innermost(a)
     kernels = library() if innermost or a.is_contiguous() else None
     if kernels is None:
         return None
     lower, upper = _laid(lower, innermost), _laid(upper, innermost)
-    best, size = (a.new_empty(a.shape[:2], dtype=torch.float64) for _ in range(2))
-    kernels.surebound_wide_maximum(
-        a.data_ptr(), lower.data_ptr(), upper.data_ptr(), *sizes(a), best.data_ptr(), size.data_ptr(),
+    offset, best = offset.contiguous(), a.new_empty(a.shape[:2])
+    kernels.surebound_wide_upper(
+        a.data_ptr(), lower.data_ptr(), upper.data_ptr(), offset.data_ptr(), *sizes(a), rate, best.data_ptr(),
         torch.get_num_threads(),
     )  # fmt: skip
-    return best, size
+    return best
+
+
+def sum_up(terms: Sequence[Tensor], rate: float, under: float) -> Tensor | None:
+    """The sum of terms of one shape, and rate times that of their sizes, and under; all in float64."""
+    many = len(terms) * terms[0].numel() >= WORTH and not torch.is_grad_enabled()
+    alike = all(
+        t.shape == terms[0].shape and t.dtype == torch.float64 and t.device.type == "cpu" for t in terms
+    )
+    kernels = library() if many and alike else None
+    if kernels is None:
+        return None
+    terms = [t.contiguous() for t in terms]
+    out = torch.empty_like(terms[0])
+    where = (ctypes.c_void_p * len(terms))(*(t.data_ptr() for t in terms))
+    kernels.surebound_sum_up(
+        where, len(terms), out.numel(), rate, under, out.data_ptr(), torch.get_num_threads()
+    )
+    return out
 
 
 def grow(
@@ -101,7 +130,7 @@ def grow(
     """size = rate (size + bias) + under (1 + max size + x), in its own memory; the last summand, (B,) in float64.
 
     size (B, *out), bias (1, *out) or with 1 where it is the same, x (B,), all >= 0; the maximum is that of an example.
-    None, and size as it was, where an entry is not <= limit.
+    Infinite where size + bias is beyond the limit.
     """
     kernels = library() if _dense(size) and x.is_contiguous() and _plain(size, x) else None
     if kernels is None:
@@ -109,11 +138,11 @@ def grow(
     if bias is not None:
         bias = _laid(bias.expand(1, *size.shape[1:]), not size.is_contiguous())
     added = size.new_empty(size.shape[0], dtype=torch.float64)
-    odd = kernels.surebound_grow(
+    kernels.surebound_grow(
         size.data_ptr(), at(bias), x.data_ptr(), size.shape[0], size[0].numel(), rate, under, limit,
         added.data_ptr(), torch.get_num_threads(),
     )  # fmt: skip
-    return None if odd else added
+    return added
 
 
 def relu_lines(
@@ -159,14 +188,21 @@ def _plain(first: Tensor, *others: Tensor) -> bool:
     )
 
 
+def _per_example(value: Tensor | None, a: Tensor) -> bool:
+    """One number in float64 for each example, or none?"""
+    return value is None or (value.shape == a.shape[1:2] and value.dtype == torch.float64)
+
+
 def _innermost(a: Tensor) -> bool:
     """Rows (S, B, C, H, W) with channels side by side in memory, and so not plane by plane?"""
     return a.dim() == 5 and not a.is_contiguous() and a.movedim(2, -1).is_contiguous()
 
 
-def _over(value: Tensor | None, examples: int, a: Tensor, innermost: bool) -> Tensor | None:
-    """A factor of coefficients, written out for every entry of a number of examples, as ``_laid``."""
-    return None if value is None else _laid(value.expand(examples, *a.shape[2:]), innermost)
+def _written_out(price: Price, a: Tensor, innermost: bool) -> tuple[Tensor | None, ...]:
+    """The parts of a price, the first two written out for every entry, as ``_laid``."""
+    each = ((price.plain, 1), (price.absolute, a.shape[1]))
+    parts = (None if v is None else _laid(v.expand(n, *a.shape[2:]), innermost) for v, n in each)
+    return (*parts, None if price.fixed is None else price.fixed.contiguous())
 
 
 def _laid(value: Tensor, innermost: bool) -> Tensor:

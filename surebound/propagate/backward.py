@@ -30,6 +30,7 @@ from surebound.numerics import (
     gamma,
     nothing_known,
     round_up,
+    sum_rounding,
     sum_up,
     tiny,
     unit_roundoff,
@@ -104,7 +105,7 @@ class Relaxed:
     def rows(self, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
         """Specifications c (B, S, K), d (B, S) as coefficients (S, B, K) in the network's dtype and offsets (S, B)."""
         out = self.bounds[self.program.graph.output]
-        a, offset = c.transpose(0, 1).to(out.dtype), d.transpose(0, 1).double()
+        a, offset = c.transpose(0, 1).to(out.dtype).contiguous(), d.transpose(0, 1).double()
         if self.mode is not Soundness.NONE and c.dtype == torch.float64 and out.dtype != torch.float64:
             lost = (c.transpose(0, 1) - a.double()).abs()  # exact: the two are close
             offset = add_up(offset, dot(lost, out.magnitude.double()) * (1 + 2.0**-40))
@@ -140,18 +141,17 @@ class Relaxed:
         betas: Mapping[str, Tensor] | None = None,
         stop: str | None = None,
         record: Collection[str] = (),
+        priced: Mapping[str, Tensor] | None = None,
     ) -> Form:
         """Bound a.start + offset, a (S, B, *start), offset (S, B), by the value ``stop`` (the input by default).
 
         alphas: lower slopes by activation, (B, *value) or (S, B, *value); clamped to [0, 1] here.
         betas:  multipliers of the splits by activation, same shapes; clamped to >= 0 here.
+        priced: by name of an affine call, what its ``price`` of the coefficients is (S, B), where that is known.
         """
-        alphas, betas = alphas or {}, betas or {}
+        alphas, betas, priced = alphas or {}, betas or {}, dict(priced or {})
         graph, target = self.program.graph, stop or self.program.graph.input
         found, recorded, offsets = {start: a}, {}, [offset.double()]
-        priced: dict[
-            str, Tensor
-        ] = {}  # by name of an affine call, (S, B): what a compiled pass found on its way
         for node in reversed(graph.nodes):
             if node.name == target or node.name not in found:
                 continue
@@ -199,8 +199,10 @@ class Relaxed:
 
     def _total(self, offsets: list[Tensor]) -> Tensor:
         """At least the sum of offsets (S, B)."""
-        terms = torch.stack(offsets)
-        return terms.sum(0) if self.mode is Soundness.NONE else sum_up(terms)
+        if self.mode is Soundness.NONE:
+            return torch.stack(offsets).sum(0)
+        quick = wide.sum_up(offsets, *sum_rounding(len(offsets)))
+        return sum_up(torch.stack(offsets)) if quick is None else quick
 
     def pays(self, source: str) -> bool:
         """Will the step of a value pay for a rounding of its coefficients? Only if they come from one place."""
@@ -219,8 +221,6 @@ class Relaxed:
         """The largest value of a form over the bounds of the value it is about: (S, B), rounded up to the dtype."""
         box = self.bounds[at or self.program.graph.input]
         best = maximum(form.coefficients, box, form.offset, self.mode)
-        dtype = form.coefficients.dtype
-        best = best.to(dtype) if self.mode is Soundness.NONE else round_up(best, dtype)
         if self.infeasible is None:
             return best
         return torch.where(self.infeasible, torch.full_like(best, -torch.inf), best)
@@ -286,14 +286,16 @@ def _signed(x: Interval, split: Tensor) -> Interval:
 
 
 def maximum(a: Tensor, box: Interval, offset: Tensor, mode: Soundness) -> Tensor:
-    """max of a.x + offset over a box, a (S, B, *x), in float64 with its rounding paid: (S, B)."""
+    """max of a.x + offset over a box, a (S, B, *x), in a's dtype: (S, B). In the sound modes rounded up."""
     magnitude = box.magnitude
     finite = bool(magnitude.isfinite().all())
     if mode is Soundness.NONE and finite:
-        return offset + largest(a, box.center, box.radius)
-    quick = wide.maximum(a, box.lower, box.upper) if finite else None
+        return (offset + largest(a, box.center, box.radius)).to(a.dtype)
+    # A sum of so many products and the offset, in float64, and once more for the sum of the payments.
+    rate = 4 * gamma(math.prod(a.shape[2:]) + 8, torch.float64)
+    quick = wide.upper(a, box.lower, box.upper, offset, rate) if finite else None
     if quick is not None:
-        return _paid(quick[0].add_(offset), quick[1].add_(offset.abs()), a)
+        return quick
     positive = a.clamp(min=0)
     sides = ((positive, box.upper), (a - positive, box.lower))
     if finite:
@@ -302,15 +304,9 @@ def maximum(a: Tensor, box: Interval, offset: Tensor, mode: Soundness) -> Tensor
         products = [torch.where(part == 0, 0.0, part.double() * end.double()) for part, end in sides]
         best = sum((p.flatten(2).sum(2) if p.dim() > 2 else p for p in products), offset)
     if mode is Soundness.NONE:
-        return best
-    rounding = abs_dot(a, magnitude) * (1 + 2 * dot_rounding(magnitude.shape, a.dtype)) + offset.abs()
-    return _paid(best, rounding, a)
-
-
-def _paid(best: Tensor, size: Tensor, a: Tensor) -> Tensor:
-    """a.x + offset as computed in float64, its rounding and this sum's paid; size: |a|.|x| + |offset|, overwritten."""
-    rate = 4 * gamma(math.prod(a.shape[2:]) + 8, torch.float64)
-    return size.mul_(rate).add_(tiny(torch.float64)).add_(best)
+        return best.to(a.dtype)
+    size = abs_dot(a, magnitude) * (1 + 2 * dot_rounding(magnitude.shape, a.dtype)) + offset.abs()
+    return round_up(size.mul_(rate).add_(tiny(torch.float64)).add_(best), a.dtype)
 
 
 def _wide_dot(a: Tensor, v: Tensor) -> Tensor:

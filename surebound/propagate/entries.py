@@ -10,6 +10,7 @@ from torch import Tensor
 
 from surebound.interval import Interval
 from surebound.propagate.backward import Relaxed
+from surebound.propagate.steps import AffineStep
 
 #: Arrays of the size of the largest value that live at the same time in a pass without gradients.
 LIVE = 6
@@ -22,17 +23,27 @@ def rows_at_once(relaxed: Relaxed, source: str, memory: int) -> int:
     return max(2, memory // (LIVE * item * max(1, entries)))
 
 
-def _bounded(relaxed: Relaxed, source: str, rows: Tensor, offset: Tensor) -> Tensor:
+def _bounded(
+    relaxed: Relaxed, source: str, rows: Tensor, offset: Tensor, priced: dict[str, Tensor]
+) -> Tensor:
     """Upper bounds (B, R) of rows (R, B, *value); with gradients, computed again in the backward pass, because memory
     is for one block, not for all of them."""
 
     def bound() -> Tensor:
-        return relaxed.upper(relaxed.pull(source, rows, offset)).t()
+        return relaxed.upper(relaxed.pull(source, rows, offset, priced=priced)).t()
 
     if not torch.is_grad_enabled():
         return bound()
     again: Tensor = torch.utils.checkpoint.checkpoint(bound, use_reentrant=False, preserve_rng_state=False)
     return again
+
+
+def _priced(relaxed: Relaxed, source: str, index: Tensor) -> dict[str, Tensor]:
+    """What the first affine call takes of rows that are 0 but for one entry, without summing all their products."""
+    step = relaxed.steps.get(source)
+    if torch.is_grad_enabled() or not isinstance(step, AffineStep) or step.price is None:
+        return {}
+    return {source: step.price_of_entries(index, relaxed.bounds[source].shape)}
 
 
 def entries(relaxed: Relaxed, source: str, where: Tensor, block: int) -> Interval:
@@ -48,7 +59,7 @@ def entries(relaxed: Relaxed, source: str, where: Tensor, block: int) -> Interva
         rows = like.new_zeros(index.shape[1], *flat.shape).scatter_(2, index.t().unsqueeze(2), 1.0)
         rows = torch.cat([rows, -rows]).reshape(-1, *like.shape)  # (2R, B, *value)
         offset = like.new_zeros(rows.shape[:2], dtype=torch.float64)
-        best = _bounded(relaxed, source, rows, offset)  # (B, 2R)
+        best = _bounded(relaxed, source, rows, offset, _priced(relaxed, source, index))  # (B, 2R)
         upper = upper.scatter(1, index, best[:, : index.shape[1]])
         lower = lower.scatter(1, index, -best[:, index.shape[1] :])
     return Interval(lower.reshape(like.shape), upper.reshape(like.shape))

@@ -79,10 +79,20 @@ class AffineStep:
         """What the offset multiplies coefficients with; None: nothing."""
         if self.constant is None and self.error is None:
             return None
-        return wide.Price(self.constant, self.error)
+        return wide.Price(self.constant, self.error, self.absolute)
+
+    def price_of_entries(self, index: Tensor, shape: torch.Size) -> Tensor:
+        """The ``price`` of entries ``index`` (B, R) of the value (B, *out), and of the same times -1: (2R, B)."""
+        paid = torch.zeros(index.shape, dtype=torch.float64, device=index.device)
+        if self.error is not None and self.absolute is not None:
+            paid = self.error.flatten(1).gather(1, index).double().add_(self.absolute.unsqueeze(1))
+        if self.constant is None:
+            return torch.cat([paid, paid], 1).t()
+        own = self.constant.expand(shape).flatten(1).gather(1, index).double()
+        return torch.cat([paid + own, paid - own], 1).t()
 
     def pull(self, a: Tensor, slope: Tensor | None = None, priced: Tensor | None = None) -> Pulled:
-        """``priced``: a times ``price`` (S, B), where somebody knows it already; overwritten."""
+        """``priced``: the ``price`` of a (S, B), where somebody knows it already."""
         rest, kwargs = self.arguments(a.shape[1])
         if self.trains and self.constant is not None and torch.is_grad_enabled() and a.dim() > 2:
             fixed, a = along(a, self.constant)
@@ -97,7 +107,7 @@ class AffineStep:
         if price is not None:
             quick = wide.dot(a, price) if priced is None else priced
             if quick is not None:
-                return quick if self.absolute is None else quick.add_(self.absolute)
+                return quick
         offset = torch.zeros(a.shape[:2], dtype=torch.float64, device=a.device)
         if self.constant is not None:
             offset = offset + dot(a, self.constant)
@@ -186,10 +196,10 @@ class AffineStep:
         paid = 1 + 2 * (sums + gamma(wide.NARROW, torch.float32))
         rate = (own + coefficients + sums) * (1 + 2 * gamma(terms + 8, x.dtype)) * paid
         smallest, limit = 8.0 * (terms + back + 1) * tiny(x.dtype), torch.finfo(x.dtype).max / 4
+        limit = limit if mode is Soundness.DEPLOYED else math.inf
         under = wide.grow(size, bias, x, rate, smallest, limit)  # (B,)
         if under is None:
-            total = size if bias is None else size + bias
-            size, under = _grown(total, x, rate, smallest, limit if mode is Soundness.DEPLOYED else math.inf)
+            size, under = _grown(size if bias is None else size + bias, x, rate, smallest, limit)
         return dataclasses.replace(self, error=size, absolute=2.0 * math.prod(size.shape[1:]) * under)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -72,26 +72,34 @@ class Places:
     example: Tensor  # (P,)
     row: Tensor
     column: Tensor
+    _found: dict[tuple[Window, int, int], tuple[Tensor, Tensor | None]] = field(
+        default_factory=dict, repr=False
+    )
 
     def cut(self, value: Tensor, window: Window) -> Tensor:
         """The windows (P, C, h, w) of a value (B, C, H, W), 0 outside, channels innermost in memory."""
-        height, width = value.shape[2:]
-        rows, in_rows = _along(self.row, window, 0, height)  # (P, h)
-        columns, in_columns = _along(self.column, window, 1, width)
-        flat = (self.example.view(-1, 1, 1) * height + rows.unsqueeze(2)) * width + columns.unsqueeze(1)
+        at, outside = self._pixels(window, *value.shape[2:])
         pixels = value.movedim(1, -1).reshape(-1, value.shape[1])  # (B H W, C)
-        cut = pixels.index_select(0, flat.flatten()).view(*flat.shape, -1)  # (P, h, w, C)
-        inside = in_rows.unsqueeze(2) & in_columns.unsqueeze(1)
-        if not bool(inside.all()):
-            cut.masked_fill_(~inside.unsqueeze(3), 0)
+        cut = pixels.index_select(0, at).view(-1, *window.size, value.shape[1])  # (P, h, w, C)
+        if outside is not None:
+            cut.masked_fill_(outside.unsqueeze(3), 0)
         return cut.movedim(-1, 1)
 
     def outside(self, shape: torch.Size, window: Window) -> Tensor | None:
         """Where (P, 1, h, w) windows of a value (B, C, H, W) leave it; None: nowhere."""
-        in_rows = _along(self.row, window, 0, shape[2])[1]
-        in_columns = _along(self.column, window, 1, shape[3])[1]
-        out = ~(in_rows.unsqueeze(2) & in_columns.unsqueeze(1)).unsqueeze(1)
-        return out if bool(out.any()) else None
+        outside = self._pixels(window, *shape[2:])[1]
+        return None if outside is None else outside.unsqueeze(1)
+
+    def _pixels(self, window: Window, height: int, width: int) -> tuple[Tensor, Tensor | None]:
+        """Which pixels (P h w,) of (B, H, W) windows consist of, and where (P, h, w) there is none; None: nowhere."""
+        key = window, height, width
+        if key not in self._found:
+            rows, in_rows = _along(self.row, window, 0, height)  # (P, h)
+            columns, in_columns = _along(self.column, window, 1, width)
+            flat = (self.example.view(-1, 1, 1) * height + rows.unsqueeze(2)) * width + columns.unsqueeze(1)
+            outside = ~(in_rows.unsqueeze(2) & in_columns.unsqueeze(1))
+            self._found[key] = flat.flatten(), outside if bool(outside.any()) else None
+        return self._found[key]
 
 
 def _along(at: Tensor, window: Window, axis: int, length: int) -> tuple[Tensor, Tensor]:

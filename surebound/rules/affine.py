@@ -155,12 +155,21 @@ def _with_sizes(
 
     if product is F.linear and by_rows(both, weight):
         out, largest, subnormal = magnitude_by_rows(both, weight, look=True)
-        out = out.add_(after(largest, subnormal))
+        extra = after(largest, subnormal)
+        out = out.add_(extra)
     else:
         size = weight.abs()
-        out = product(both, size, after(*extent_of_sizes(size)))
-    radius, sizes.product = out[: len(center_in)], out[len(center_in) :]
-    return Interval.around(center, rounding.guarded(radius))
+        largest, subnormal = extent_of_sizes(size)
+        extra = after(largest, subnormal)
+        out = product(both, size, extra)
+    radius, sizes.product = out[: center_in.shape[0]], out[center_in.shape[0] :]
+    # What |A| multiplies is below 8 max|x| whatever gamma is, and a sum is below twice what it should be.
+    at_most = 16 * terms * largest * _largest(sizes.entry) + 2 * _largest(extra)
+    return Interval.around(center, rounding.guarded(radius, at_most))
+
+
+def _largest(value: Tensor) -> float:
+    return float(value.amax()) if value.numel() else 0.0
 
 
 def _entry(x: Interval, rounding: AffineRounding) -> tuple[Tensor, Tensor, Tensor]:

@@ -134,8 +134,8 @@ class Lines:
             below = torch.where(self.free, slope.clamp(*self.free_range), self.lower[0])
         if isinstance(below, float) or self.shapes[0][1:] != a.shape[2:]:
             return None
-        found = wide.pull(a, below, above, self.upper_intercept, price)
-        return None if found is None else Pulled((found[0],), found[1].add_(self.absolute), found[2])
+        found = wide.pull(a, below, above, self.upper_intercept, self.absolute, price)
+        return None if found is None else Pulled((found[0],), *found[1:])
 
     def _written_out(self, a: Tensor) -> bool:
         """Does the pass with gradients have a written-out form? For activations with one bend."""

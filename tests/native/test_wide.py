@@ -12,7 +12,7 @@ from torch import Tensor
 from surebound.interval import Interval
 from surebound.native import build, wide
 from surebound.native.wide import NARROW, Price
-from surebound.numerics import Soundness, dot_rounding, gamma
+from surebound.numerics import Soundness, dot_rounding, gamma, sum_rounding, sum_up
 from surebound.propagate import steps
 from surebound.rules import Context
 from surebound.rules.relax_lines import Lines
@@ -49,24 +49,61 @@ def exact(row: Tensor, v: Tensor) -> Fraction:
 def test_sums_are_as_exact_as_stated(rows_last: bool, last: bool) -> None:
     a, plain = draw(S, B, *SHAPE, last=rows_last), draw(1, SHAPE[0], 1, 1, seed=1)
     size = draw(B, *SHAPE, seed=2, last=last).abs()
-    found = wide.dot(a, Price(plain, size))
-    best = wide.maximum(a, -size, 2 * size)
+    fixed = torch.tensor([1 / 3, 5.0], dtype=torch.float64)
+    found = wide.dot(a, Price(plain, size, fixed))
     assert found is not None
-    assert best is not None
     for s in range(S):
         for b in range(B):
             row, bias = a[s, b], plain[0].expand(SHAPE)
-            total, whole = (
-                exact(row, bias) + exact(row.abs(), size[b]),
-                exact(row.abs(), bias.abs() + size[b]),
-            )
+            more = Fraction(float(fixed[b]))
+            total = exact(row, bias) + exact(row.abs(), size[b]) + more
+            whole = exact(row.abs(), bias.abs() + size[b]) + more
             slack = Fraction(dot_rounding(torch.Size((B, 45)), torch.float64)) * whole * 2
             narrow = NARROW_ROUNDING * exact(row.abs(), size[b])
             assert abs(Fraction(float(found[s, b])) - total) <= slack + narrow
-            end = torch.where(row > 0, 2 * size[b], -size[b])
-            assert abs(Fraction(float(best[0][s, b])) - exact(row, end)) <= slack * 2
-            reach = exact(row.abs(), 2 * size[b])
-            assert reach <= Fraction(float(best[1][s, b])) <= 3 * reach
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("rows_last", [False, True])
+@pytest.mark.parametrize("last", [False, True])
+def test_maxima_over_boxes_are_rounded_up_to_the_next_number(rows_last: bool, last: bool) -> None:
+    a, size = draw(S, B, *SHAPE, last=rows_last), draw(B, *SHAPE, seed=2, last=last).abs()
+    offset = draw(S, B, 1, seed=3).squeeze(2).double() * (1 + 2.0**-40)
+    rate = 4 * gamma(45 + 8, torch.float64)
+    best = wide.upper(a, -size, 2 * size, offset, rate)
+    assert best is not None
+    for s in range(S):
+        for b in range(B):
+            end = torch.where(a[s, b] > 0, 2 * size[b], -size[b])
+            total = exact(a[s, b], end) + Fraction(float(offset[s, b]))
+            reach = exact(a[s, b].abs(), 2 * size[b]) + abs(Fraction(float(offset[s, b])))
+            found = float(best[s, b])
+            assert total <= Fraction(found)
+            below = float(torch.nextafter(best[s, b], torch.tensor(-math.inf)))
+            assert Fraction(below) <= total + 4 * Fraction(rate) * reach
+
+
+@torch.no_grad()
+def test_a_maximum_that_is_a_float_stays_one() -> None:
+    """With a payment that is too small to matter, and offsets of every kind."""
+    a, box = torch.ones(5, 1, 16), torch.zeros(1, 16)
+    offset = torch.tensor([1.0, -(2.0**-100), 2.0**-160, math.inf, -3.0], dtype=torch.float64).unsqueeze(1)
+    best = wide.upper(a, box, box, offset, 2.0**-60)
+    assert best is not None
+    assert best.flatten().tolist() == [1.0, -(2.0**-100), 2.0**-149, math.inf, -3.0]
+
+
+@torch.no_grad()
+def test_sums_are_rounded_up() -> None:
+    terms = [draw(S, B, 3, seed=k).double() * (1 + 2.0**-50) for k in range(5)]
+    terms[3] = terms[3].transpose(0, 1).contiguous().transpose(0, 1)
+    found = wide.sum_up(terms, *sum_rounding(5))
+    assert found is not None
+    assert torch.equal(found, sum_up(torch.stack(terms)))
+    for i, total in enumerate(found.flatten().tolist()):
+        parts = [Fraction(float(t.flatten()[i])) for t in terms]
+        assert 0 <= Fraction(total) - sum(parts) <= Fraction(2.0**-48) * sum(abs(p) for p in parts)
+    assert wide.sum_up([terms[0], terms[1][0]], *sum_rounding(2)) is None
 
 
 @torch.no_grad()
@@ -78,8 +115,9 @@ def test_rows_back_through_lines(rows_last: bool, last: bool, kind: str) -> None
     upper, top = (draw(B, *SHAPE, seed=k, last=last) for k in (1, 2))
     shape = (S, B, *SHAPE) if kind == "two per row" else (B, *SHAPE)
     lower = None if kind == "one line" else draw(*shape, seed=3, last=last)
-    price = Price(draw(1, SHAPE[0], 1, 1, seed=4), draw(B, *SHAPE, seed=5, last=last).abs())
-    found = wide.pull(a, lower, upper, top, price)
+    more, fixed = torch.tensor([[2.0**-30, 3.0], [5.0, 7.0]], dtype=torch.float64)
+    price = Price(draw(1, SHAPE[0], 1, 1, seed=4), draw(B, *SHAPE, seed=5, last=last).abs(), fixed)
+    found = wide.pull(a, lower, upper, top, more, price)
     assert found is not None
     priced = wide.dot(found[0], price)
     assert priced is not None
@@ -88,18 +126,25 @@ def test_rows_back_through_lines(rows_last: bool, last: bool, kind: str) -> None
     assert torch.equal(found[0], a * torch.where(a > 0, upper, upper if lower is None else lower))
     for s in range(S):
         for b in range(B):
-            row = a[s, b].clamp(min=0)
-            error = abs(Fraction(float(found[1][s, b])) - exact(row, top[b]))
-            assert error <= Fraction(dot_rounding(torch.Size((B, 45)), torch.float64)) * exact(
-                row, top[b].abs()
-            )
+            row, added = a[s, b].clamp(min=0), Fraction(float(more[b]))
+            error = abs(Fraction(float(found[1][s, b])) - exact(row, top[b]) - added)
+            size = exact(row, top[b].abs()) + added
+            assert error <= Fraction(dot_rounding(torch.Size((B, 45)), torch.float64)) * size
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("shape", [(1, B, *SHAPE), (S, 1, *SHAPE), SHAPE])
 def test_slopes_of_other_shapes_are_left_to_pytorch(shape: tuple[int, ...]) -> None:
     a, upper = draw(S, B, *SHAPE), draw(B, *SHAPE, seed=1)
-    assert wide.pull(a, torch.zeros(shape), upper, upper) is None
+    assert wide.pull(a, torch.zeros(shape), upper, upper, torch.zeros(B, dtype=torch.float64)) is None
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("odd", [torch.zeros(B), torch.zeros(B + 1, dtype=torch.float64)])
+def test_numbers_of_examples_that_are_not_are_left_to_pytorch(odd: Tensor) -> None:
+    a, upper = draw(S, B, *SHAPE), draw(B, *SHAPE, seed=1)
+    assert wide.pull(a, None, upper, upper, odd) is None
+    assert wide.dot(a, Price(None, upper.abs(), odd)) is None
 
 
 @torch.no_grad()
@@ -141,12 +186,13 @@ def test_what_is_not_finite_is_left_to_pytorch_and_never_lost(odd: float) -> Non
     a = draw(S, B, 9)
     a[1, 1, 8] = math.nan
     found, size = wide.dot(a, Price(None, torch.ones(B, 9))), torch.ones(B, 9)
-    back = wide.pull(a, size, size, size)
-    best = wide.maximum(a, size, size)
+    none = torch.zeros(B, dtype=torch.float64)
+    back = wide.pull(a, size, size, size, none)
+    best = wide.upper(a, size, size, torch.zeros(S, B, dtype=torch.float64), 0.0)
     assert found is not None
     assert back is not None
     assert best is not None
-    for value in (found, back[0][..., 8], back[1], best[0], best[1]):
+    for value in (found, back[0][..., 8], back[1], best):
         assert bool(value[1, 1].isnan())
 
 
@@ -164,20 +210,24 @@ def test_errors_grow_as_pytorch_grows_them(last: bool) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("odd", [math.inf, math.nan, 2e30])
 @pytest.mark.parametrize("where", ["size", "x"])
-def test_errors_beyond_the_limit_are_left_to_pytorch_untouched(odd: float, where: str) -> None:
+def test_errors_beyond_the_limit_are_infinite_and_nan_stays(odd: float, where: str) -> None:
     size, x = draw(B, 9).abs(), draw(B, seed=1).abs()
     if where == "size":
         size[1, 3] = odd
     else:
         x[1] = odd
-    before = size.clone()
-    assert wide.grow(size, None, x, 0.3, 0.01, 1e30) is None
-    torch.testing.assert_close(size, before, rtol=0, atol=0, equal_nan=True)
+    plain, known = steps._grown(size.clone(), x, 0.3, 0.01, 1e30)
+    found = wide.grow(size, None, x, 0.3, 0.01, 1e30)
+    assert found is not None
+    torch.testing.assert_close(found, known, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(size, plain, rtol=2.0**-22, atol=0, equal_nan=True)
+    assert where == "x" or not bool(size[1, 3] < math.inf)
 
 
 def test_gradients_are_left_to_pytorch() -> None:
     assert wide.dot(torch.ones(S, B, 9), Price(None, torch.ones(B, 9))) is None
-    assert wide.pull(torch.ones(S, B, 9), None, torch.ones(B, 9), torch.ones(B, 9)) is None
+    none = torch.zeros(B, dtype=torch.float64)
+    assert wide.pull(torch.ones(S, B, 9), None, torch.ones(B, 9), torch.ones(B, 9), none) is None
 
 
 @torch.no_grad()

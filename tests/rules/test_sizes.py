@@ -98,3 +98,27 @@ def test_gradients_are_kept(of: str) -> None:
     found = rule("aten.linear.default")(ctx, Interval(wanted["lower"], wanted["upper"]), wanted["weight"])
     assert sizes.product is None
     assert found.upper.requires_grad
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("where", ["weight", "input", "bias"])
+@pytest.mark.parametrize("outputs", [3, 1200])
+def test_sums_that_may_overflow_in_some_order_have_no_bounds(where: str, outputs: int) -> None:
+    """Each term fits, and so does their sum: not every part of it does."""
+    weight, x, bias = torch.ones(outputs, 500), torch.ones(2, 500), torch.zeros(outputs)
+    big = torch.tensor([2.5e38, -2.5e38] * 250)
+    if where == "weight":
+        weight[1] = big
+    elif where == "input":
+        x[:] = big
+    else:
+        weight[1, 0], bias[1] = 2.5e38, -2.5e38
+    sizes = Sizes()
+    found = rule("aten.linear.default")(
+        Context(Soundness.DEPLOYED, sizes=sizes), Interval(x, x), weight, bias
+    )
+    assert sizes.product is not None
+    hit = torch.zeros(outputs, dtype=torch.bool)
+    hit[:] = where == "input"
+    hit[1] = True
+    assert bool((found.radius.isinf() == hit).all())
