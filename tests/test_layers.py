@@ -10,7 +10,9 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "surebound"
 
-VALUES = frozenset({"errors", "estimate", "formula", "numerics", "interval", "region", "spec", "verdict"})
+VALUES = frozenset(
+    {"errors", "estimate", "flags", "formula", "numerics", "interval", "region", "spec", "verdict"}
+)
 ENGINE = VALUES | {"native", "graph", "rules", "propagate"}
 BESIDE = VALUES | {"data", "models"}
 WORK = ENGINE | BESIDE | {"splitting", "attack", "verify", "train", "formulas", "exchange"}

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from surebound.errors import InputError
+from surebound.flags import exact_kernels
 from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.native import wide
@@ -26,7 +27,6 @@ from surebound.numerics import (
     add_up,
     dot,
     dot_rounding,
-    exact_kernels,
     gamma,
     nothing_known,
     round_up,

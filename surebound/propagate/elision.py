@@ -12,10 +12,11 @@ import torch.utils.checkpoint
 from torch import Tensor
 
 from surebound.errors import SpecError
+from surebound.flags import exact_kernels
 from surebound.graph import Node, Program
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
-from surebound.numerics import Soundness, exact_kernels, nothing_known
+from surebound.numerics import Soundness, nothing_known
 from surebound.propagate.backward import Form, Relaxed
 from surebound.propagate.constants import Constants, affine_in_one, varying_sources
 from surebound.propagate.interval import apply_rule

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from surebound.errors import BoundError, InputError
+from surebound.flags import exact_kernels
 from surebound.graph import Node, Program
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
-from surebound.numerics import Soundness, exact_kernels, gamma
+from surebound.numerics import Soundness, gamma
 from surebound.propagate.backward import intersect
 from surebound.propagate.constants import Constants
 from surebound.propagate.interval import apply_rule

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from surebound.flags import exact_kernels
 from surebound.graph import Node, Program
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
-from surebound.numerics import Soundness, exact_kernels
+from surebound.numerics import Soundness
 from surebound.propagate.backward import Relaxed, intersect
 from surebound.propagate.constants import Constants, affine_in_one
 from surebound.propagate.entries import entries, rows_at_once

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from surebound.errors import BoundError, SureboundError
+from surebound.flags import exact_kernels
 from surebound.graph import Graph, Node, Program, once_per_graph, program_of
 from surebound.graph.program import Ref, resolve, resolve_kwargs
 from surebound.interval import Interval
-from surebound.numerics import Soundness, exact_kernels, no_information
+from surebound.numerics import Soundness, no_information
 from surebound.region import Region
 from surebound.rules import Context, check_supported, describe, find
 

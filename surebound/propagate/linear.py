@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from surebound.errors import InputError
+from surebound.flags import exact_kernels
 from surebound.graph import Program, program_of
 from surebound.interval import Interval
-from surebound.numerics import Soundness, exact_kernels
+from surebound.numerics import Soundness
 from surebound.propagate.alpha import Adam, optimise
 from surebound.propagate.backward import Evaluation, Relaxed
 from surebound.propagate.elision import affine_tail, merged_margins, outputs_of

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from surebound.errors import BoundError
+from surebound.flags import exact_kernels
 from surebound.graph import Program
 from surebound.interval import Interval
-from surebound.numerics import Soundness, exact_kernels
+from surebound.numerics import Soundness
 from surebound.propagate.backward import Relaxed, intersect
 from surebound.propagate.entries import rows_at_once
 from surebound.propagate.intermediate import MEMORY, relax

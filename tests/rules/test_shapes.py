@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from hypothesis import given
 from torch import Tensor
 
+from surebound.flags import exact_kernels
 from surebound.interval import Interval
-from surebound.numerics import Soundness, exact_kernels
+from surebound.numerics import Soundness
 from surebound.rules import Context, Rule, find
 from tests.rules.harness import generator
 

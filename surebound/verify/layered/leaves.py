@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from surebound.numerics import exact_kernels
+from surebound.flags import exact_kernels
 from surebound.propagate.backward import Relaxed
 
 Vector = NDArray[np.float64]
