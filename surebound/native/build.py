@@ -166,8 +166,10 @@ def _declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     kernels.surebound_grow.restype = None
     kernels.surebound_ball.argtypes = [p, n, f, f, f, p, p, n]
     kernels.surebound_ball.restype = None
-    kernels.surebound_entry.argtypes = [p, p, n, n, f, f, p, p, p, n]
-    kernels.surebound_entry.restype = None
+    kernels.surebound_paid.argtypes = [p, p, n, f, p, n]
+    kernels.surebound_paid.restype = None
+    kernels.surebound_entry.argtypes = [p, p, n, n, f, *[p] * 4, n]
+    kernels.surebound_entry.restype = n
     kernels.surebound_balance.argtypes = [p, p, p, p, n, n, p, n]
     kernels.surebound_balance.restype = n
     kernels.surebound_balance_backward.argtypes = [p, p, p, p, n, n, p, p, p, n]

@@ -76,25 +76,36 @@ int64_t surebound_within_backward(const float *lower, const float *upper, const 
     return found;
 }
 
-/* Bounds (B, n) as a product wants them: center, and one after the other on_radius (r + on_center |center|) and max(-low, high),
-   and the largest of these in each example (B). NaN stays NaN, but is not the largest. */
-void surebound_entry(const float *low, const float *high, int64_t b, int64_t n, float on_center, float on_radius, float *center,
-                     float *both, float *most, int64_t threads) {
-    float paid = 2.0f * on_center, scale = 0.5f * on_radius;
-#pragma omp parallel for num_threads(threads) if (b * n >= SMALL) schedule(static)
+/* What a product pays for the rounding of a centre, with its radius or width. */
+static inline float paid(float center, float width, float rate) { return width + rate * fabsf(center); }
+
+void surebound_paid(const float *center, const float *width, int64_t n, float rate, float *to, int64_t threads) {
+#pragma omp parallel for simd num_threads(threads) if (parallel : n >= SMALL) schedule(static)
+    for (int64_t j = 0; j < n; j++) to[j] = paid(center[j], width[j], rate);
+}
+
+/* Bounds (B, n) as a product wants them: center, width + rate |center|, and max(low, -high), which is what the largest |x| is more
+   than the width; the largest |x| of each example (B). NaN stays NaN, but is not the largest. Returns how many of the third
+   kind are not 0. */
+int64_t surebound_entry(const float *low, const float *high, int64_t b, int64_t n, float rate, float *center, float *width,
+                        float *clear, float *most, int64_t threads) {
+    int64_t total = 0;
+#pragma omp parallel for num_threads(threads) if (b * n >= SMALL) schedule(static) reduction(+ : total)
     for (int64_t e = 0; e < b; e++) {
         const float *l = low + e * n, *h = high + e * n;
-        float *c = center + e * n, *r = both + e * n, *m = both + (b + e) * n, largest = 0.0f;
-#pragma omp simd reduction(max : largest)
+        float *c = center + e * n, *w = width + e * n, *d = clear + e * n, largest = 0.0f;
+        int32_t count = 0;
+#pragma omp simd reduction(max : largest) reduction(+ : count)
         for (int64_t j = 0; j < n; j++) {
-            float width = h[j] - l[j], middle = l[j] + 0.5f * width, far = h[j] > -l[j] ? h[j] : -l[j];
-            c[j] = middle;
-            r[j] = (width + paid * fabsf(middle)) * scale;
-            m[j] = isnan(width) ? width : far;
+            float whole = h[j] - l[j], middle = l[j] + 0.5f * whole, far = h[j] > -l[j] ? h[j] : -l[j];
+            float near = isnan(whole) ? whole : l[j] > -h[j] ? l[j] : -h[j];
+            c[j] = middle, w[j] = paid(middle, whole, rate), d[j] = near;
+            count += near != 0.0f;
             largest = far > largest ? far : largest;
         }
-        most[e] = largest;
+        most[e] = largest, total += count;
     }
+    return total;
 }
 
 /* a + b for b > 0, rounded up where it has to be rounded: Knuth's two-sum says where it was rounded down. */

@@ -84,27 +84,35 @@ def ball(x: Tensor, radius: float, least: float, most: float) -> tuple[Tensor, T
     return low, high
 
 
-def entry(
-    lower: Tensor, upper: Tensor, on_center: float, on_radius: float
-) -> tuple[Tensor, Tensor, Tensor] | None:
-    """The centre c of bounds (B, ...); stacked (2B, ...) on_radius (radius + on_center |c|) and max(-lower, upper).
+def paid(center: Tensor, radius: Tensor, rate: float, *, owned: bool) -> Tensor:
+    """radius + rate |center|; in the radius's memory, and overwriting the centre, if both are ``owned``."""
+    trains = torch.is_grad_enabled() and (center.requires_grad or radius.requires_grad)
+    kernels = alike(radius, center) if radius.numel() >= WORTH and not trains else None
+    if kernels is None:
+        if owned:
+            return radius.add_(center.abs_(), alpha=rate)
+        return torch.add(radius, center.abs(), alpha=rate)
+    to = radius if owned else torch.empty_like(radius)
+    kernels.surebound_paid(*at(center, radius), radius.numel(), rate, to.data_ptr(), torch.get_num_threads())
+    return to
 
-    And the largest of the last in each example (B,). Without gradients.
+
+def entry(lower: Tensor, upper: Tensor, rate: float) -> tuple[Tensor, Tensor, Tensor, int, Tensor] | None:
+    """Of bounds (B, ...) the centre; the width + rate |centre|; max(lower, -upper), and how many of these are not 0.
+
+    And the largest |x| of each example (B,). Without gradients.
     """
     trains = torch.is_grad_enabled() and (lower.requires_grad or upper.requires_grad)
     kernels = alike(lower, upper) if lower.numel() >= WORTH and lower.dim() > 1 and not trains else None
     if kernels is None:
         return None
-    shape = (2 * lower.shape[0], *lower.shape[1:])
-    order = torch.contiguous_format if lower.is_contiguous() else torch.channels_last
-    center = torch.empty_like(lower)
-    both = torch.empty(shape, dtype=lower.dtype, device=lower.device, memory_format=order)
+    center, width, clear = (torch.empty_like(lower) for _ in range(3))
     most = lower.new_empty(lower.shape[0])
-    kernels.surebound_entry(
-        *at(lower, upper), lower.shape[0], lower[0].numel(), on_center, on_radius, *at(center, both, most),
+    count = kernels.surebound_entry(
+        *at(lower, upper), lower.shape[0], lower[0].numel(), rate, *at(center, width, clear, most),
         torch.get_num_threads(),
     )  # fmt: skip
-    return center, both, most
+    return center, width, clear, count, most
 
 
 def as_laid_out(value: Tensor, like: Tensor) -> Tensor:

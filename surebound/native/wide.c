@@ -46,13 +46,54 @@ static double priced(const float *a, const float *v, const float *w, int64_t n) 
     return (v ? plain_sum(a, v, n) : 0.0) + (w ? absolute_sum(a, w, n) : 0.0);
 }
 
+/* One row back through lines: to = up x where x > 0, else low x; *sum = sum of max(x, 0) t; and while `to` is in a register,
+   *cost = to.v + |to|.w, v and w for as many functions as there are choices of what is NULL. */
+#define PULL_ROW(NAME, V, W)                                                                                                  \
+    static __attribute__((noinline)) void NAME(const float *x, const float *up, const float *low, const float *t,             \
+                                               const float *v, const float *w, int64_t n, float *to, double *sum,             \
+                                               double *cost) {                                                                \
+        double total[LANES] = {0}, plain[LANES] = {0}, absolute[LANES] = {0}, all = 0.0, paid = 0.0;                          \
+        const bits size = (bits){0} + INT32_MAX; /* all but the sign */                                                       \
+        int64_t j = 0;                                                                                                        \
+        while (j + LANES <= n) {                                                                                              \
+            eight run = {0};                                                                                                  \
+            for (int64_t k = 0; k < RUN && j + LANES <= n; k++, j += LANES) { /* written out, as in rows.c */                 \
+                eight each = *(const eight *)(x + j);                                                                         \
+                bits on = each > (eight){0}, some = ~(each <= (eight){0});                                                    \
+                eight back = each * (eight)((on & *(const bits *)(up + j)) | (~on & *(const bits *)(low + j)));               \
+                float positive[LANES];                                                                                        \
+                *(eight *)(to + j) = back, *(eight *)positive = (eight)(some & (bits)each);                                   \
+                ADD_PRODUCTS(total, positive, t + j);                                                                         \
+                if (V) ADD_PRODUCTS(plain, to + j, v + j);                                                                    \
+                if (W) run += (eight)(size & (bits)back) * *(const eight *)(w + j);                                           \
+            }                                                                                                                 \
+            if (W) _Pragma("omp simd") for (int64_t m = 0; m < LANES; m++) absolute[m] += (double)run[m];                     \
+        }                                                                                                                     \
+        ADD_UP(total, all);                                                                                                   \
+        if (V) ADD_UP(plain, paid);                                                                                           \
+        if (W) ADD_UP(absolute, paid);                                                                                        \
+        for (; j < n; j++) {                                                                                                  \
+            to[j] = x[j] * (x[j] > 0.0f ? up[j] : low[j]);                                                                    \
+            all += (double)RELU(x[j]) * (double)t[j];                                                                         \
+            if (V) paid += (double)to[j] * (double)v[j];                                                                      \
+            if (W) paid += (double)fabsf(to[j]) * (double)w[j];                                                               \
+        }                                                                                                                     \
+        *sum = all, *cost = paid;                                                                                             \
+    }
+PULL_ROW(pull_row, 0, 0)
+PULL_ROW(pull_row_plain, 1, 0)
+PULL_ROW(pull_row_absolute, 0, 1)
+PULL_ROW(pull_row_both, 1, 1)
+
 /* back = upper a where a > 0, else lower a (without lower: upper a); offset (S, B) = sum of max(a, 0) top. `stride`: between the
    lower slopes of two specifications, 0 if they share them. `planes`: a lies plane by plane, the others channels innermost.
    `more` (B) is added to the offsets. price (S, B), if asked for: back.v + |back|.w + fixed, v (n) or NULL, w (B, n) or NULL,
-   fixed (B) or NULL, while back is in the cache. */
+   fixed (B) or NULL. */
 int64_t surebound_wide_pull(const float *a, const float *lower, int64_t stride, const float *upper, const float *top,
                             const double *more, const float *v, const float *w, const double *fixed, int64_t s, int64_t b,
                             int64_t n, int64_t planes, float *back, double *offset, double *price, int64_t threads) {
+    void (*const row)(const float *, const float *, const float *, const float *, const float *, const float *, int64_t, float *,
+                      double *, double *) = v ? (w ? pull_row_both : pull_row_plain) : (w ? pull_row_absolute : pull_row);
     int64_t failed = 0;
 #pragma omp parallel num_threads(threads) reduction(| : failed)
     {
@@ -61,27 +102,13 @@ int64_t surebound_wide_pull(const float *a, const float *lower, int64_t stride, 
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < s * b; i++) {
             if (failed) continue;
-            int64_t e = i / s, k = ROW(i), j = 0;
-            const float *x = a + k * n, *up = upper + e * n, *t = top + e * n;
-            const float *low = lower ? lower + (k / b) * stride + e * n : up;
-            float *to = back + k * n;
-            double total[LANES] = {0}, sum = 0.0;
+            int64_t e = i / s, k = ROW(i);
+            const float *x = a + k * n, *up = upper + e * n, *low = lower ? lower + (k / b) * stride + e * n : up;
+            double sum, cost;
             if (planes) to_innermost(x, planes, n, moved), x = moved;
-            for (; j + LANES <= n; j += LANES) { /* written out, as in rows.c */
-                eight each = *(const eight *)(x + j);
-                bits on = each > (eight){0}, some = ~(each <= (eight){0}), u = *(const bits *)(up + j), l = *(const bits *)(low + j);
-                *(eight *)(to + j) = each * (eight)((on & u) | (~on & l));
-                float positive[LANES];
-                *(eight *)positive = (eight)(some & (bits)each);
-                ADD_PRODUCTS(total, positive, t + j);
-            }
-            ADD_UP(total, sum);
-            for (; j < n; j++) {
-                to[j] = x[j] * (x[j] > 0.0f ? up[j] : low[j]);
-                sum += (double)RELU(x[j]) * (double)t[j];
-            }
+            row(x, up, low, top + e * n, v, w ? w + e * n : NULL, n, back + k * n, &sum, &cost);
             offset[k] = sum + more[e];
-            if (price) price[k] = priced(to, v, w ? w + e * n : NULL, n) + (fixed ? fixed[e] : 0.0);
+            if (price) price[k] = cost + (fixed ? fixed[e] : 0.0);
         }
         free(moved);
     }
@@ -146,40 +173,48 @@ void surebound_sum_up(const double *const *terms, int64_t count, int64_t n, doub
     }
 }
 
+/* Lines of one example's ReLUs between bounds (n); returns the largest |bound|, *odd is set if some intercept is not finite. Two
+   functions and two loops: with a choice or bytes among the floats, gcc makes no vectors and it takes four times as long. */
+#define LINES(NAME, DIVISOR, INTERCEPT)                                                                                       \
+    static __attribute__((noinline)) float NAME(const float *l, const float *u, int64_t n, float least, float factor,         \
+                                                float extra, float *chord, float *below, float *top, uint8_t *unstable,       \
+                                                int32_t *odd) {                                                               \
+        float most = 0.0f;                                                                                                    \
+        int32_t strange = 0;                                                                                                  \
+        _Pragma("omp simd reduction(max : most) reduction(| : strange)") for (int64_t j = 0; j < n; j++) {                    \
+            float low = l[j] > 0.0f ? 0.0f : l[j], high = u[j] < 0.0f ? 0.0f : u[j], width = high - low;                      \
+            float slope = high / (DIVISOR), at_low = (0.0f - slope) * low, at_high = (1.0f - slope) * high;                   \
+            float over = at_low < at_high ? at_high : at_low, far = u[j] > -l[j] ? u[j] : -l[j];                              \
+            chord[j] = slope, below[j] = high + low > 0.0f ? 1.0f : 0.0f, top[j] = (INTERCEPT);                               \
+            strange |= !(fabsf(at_low + at_high) < INFINITY);                                                                 \
+            most = far > most ? far : most;                                                                                   \
+        }                                                                                                                     \
+        _Pragma("omp simd") for (int64_t j = 0; j < n; j++) unstable[j] = (l[j] < 0.0f) & (u[j] > 0.0f);                      \
+        *odd |= strange;                                                                                                      \
+        return most;                                                                                                          \
+    }
+LINES(lines, width == 0.0f ? 1.0f : width, at_low)
+LINES(sound_lines, width < least ? least : width, over * factor + extra)
+
 /* Lines of a ReLU between finite bounds [low, high] (B, n), as fallback.relu_lines: the chord's slope, the lower line's, the
    chord's intercept as `factor` times it plus `extra`, where both are possible, and `under` (1 + the largest |bound|) of an
    example. Without `sound` the intercept is the chord's own. Returns 1 if some intercept is not finite. */
 int64_t surebound_relu_lines(const float *lower, const float *upper, int64_t b, int64_t n, int64_t sound, float least,
                              float factor, float extra, double under, float *chord, float *below, float *top, uint8_t *unstable,
                              double *absolute, int64_t threads) {
-    int64_t odd = 0;
+    int32_t odd = 0;
 #pragma omp parallel for num_threads(threads) if (b * n >= SMALL) schedule(static) reduction(| : odd)
     for (int64_t e = 0; e < b; e++) {
-        const float *l = lower + e * n, *u = upper + e * n;
-        float *s = chord + e * n, *low_slope = below + e * n, *t = top + e * n, most = 0.0f;
-        uint8_t *both = unstable + e * n;
-        int32_t strange = 0;
-#pragma omp simd reduction(max : most) reduction(| : strange)
-        for (int64_t j = 0; j < n; j++) {
-            float low = l[j] > 0.0f ? 0.0f : l[j], high = u[j] < 0.0f ? 0.0f : u[j], width = high - low;
-            float slope = sound ? high / (width < least ? least : width) : high / (width == 0.0f ? 1.0f : width);
-            float at_low = (0.0f - slope) * low, at_high = (1.0f - slope) * high;
-            float over = at_low < at_high ? at_high : at_low, far = u[j] > -l[j] ? u[j] : -l[j];
-            s[j] = slope;
-            low_slope[j] = high + low > 0.0f ? 1.0f : 0.0f;
-            t[j] = sound ? over * factor + extra : at_low;
-            both[j] = (low < 0.0f) & (high > 0.0f);
-            strange |= !(fabsf(at_low + at_high) < INFINITY);
-            most = far > most ? far : most;
-        }
+        int64_t i = e * n;
+        float most = (sound ? sound_lines : lines)(lower + i, upper + i, n, least, factor, extra, chord + i, below + i, top + i,
+                                                   unstable + i, &odd);
         absolute[e] = under * (1.0 + (double)most);
-        odd |= strange;
     }
     return odd;
 }
 
 /* size (B, n) = rate (size + bias) + added, added (B) = under (1 + max (size + bias) + x), x (B), the maximum by example; bias
-   (n) or NULL. Infinite where size + bias is beyond the limit. NaN in an example: its `added` is NaN. */
+   (n). Infinite where size + bias is beyond the limit. NaN in an example: its `added` is NaN. */
 void surebound_grow(float *size, const float *bias, const float *x, int64_t b, int64_t n, float rate, double under, float limit,
                        double *added, int64_t threads) {
 #pragma omp parallel for num_threads(threads) if (b * n >= SMALL) schedule(static)
@@ -188,7 +223,7 @@ void surebound_grow(float *size, const float *bias, const float *x, int64_t b, i
         int32_t nan = 0;
 #pragma omp simd reduction(max : most) reduction(| : nan)
         for (int64_t j = 0; j < n; j++) {
-            float all = s[j] + (bias ? bias[j] : 0.0f);
+            float all = s[j] + bias[j];
             most = all > most ? all : most, nan |= all != all;
         }
         double plus = under * (1.0 + (double)(nan ? NAN : most) + (double)x[e]);
@@ -196,7 +231,7 @@ void surebound_grow(float *size, const float *bias, const float *x, int64_t b, i
         added[e] = plus;
 #pragma omp simd
         for (int64_t j = 0; j < n; j++) {
-            float all = s[j] + (bias ? bias[j] : 0.0f);
+            float all = s[j] + bias[j];
             s[j] = all > limit ? INFINITY : all * rate + more;
         }
     }

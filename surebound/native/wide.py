@@ -135,11 +135,13 @@ def grow(
     kernels = library() if _dense(size) and x.is_contiguous() and _plain(size, x) else None
     if kernels is None:
         return None
-    if bias is not None:
+    if bias is None:  # a choice in the loop costs more than zeros
+        bias = size.new_zeros(size[0].numel())
+    else:
         bias = _laid(bias.expand(1, *size.shape[1:]), not size.is_contiguous())
     added = size.new_empty(size.shape[0], dtype=torch.float64)
     kernels.surebound_grow(
-        size.data_ptr(), at(bias), x.data_ptr(), size.shape[0], size[0].numel(), rate, under, limit,
+        size.data_ptr(), bias.data_ptr(), x.data_ptr(), size.shape[0], size[0].numel(), rate, under, limit,
         added.data_ptr(), torch.get_num_threads(),
     )  # fmt: skip
     return added

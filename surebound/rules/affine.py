@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -59,17 +60,17 @@ def weighted(
     outputs: int,
     product: Product,
     *,
-    stacks: bool = False,
+    batched: bool = False,
 ) -> Interval:
     """Interval bounds of ``product``, linear in x with ``outputs`` rows of ``terms`` summands.
 
-    ``stacks``: does it treat every entry of the first axis alone, so that more of them can be stacked?
+    ``batched``: is the first axis one of examples? Only then somebody may want ``Sizes``.
     """
     rounding = AffineRounding.of(terms, x.dtype, ctx.soundness)
     if not isinstance(bias, Interval):
-        if stacks and ctx.sizes is not None and not (rounding.is_free or _trains(weight, x.lower, x.upper)):
-            return _with_sizes(ctx.sizes, x, weight, bias, terms, outputs, product, rounding)
-        return _with_constant_bias(ctx, x, weight, bias, terms, outputs, product, rounding)
+        wanted = batched and not (rounding.is_free or _trains(weight, x.lower, x.upper))
+        sizes = ctx.sizes if wanted else None
+        return _with_constant_bias(x, weight, bias, terms, outputs, product, rounding, ctx.owned, sizes)
     center = product(x.center, weight, bias.center)
     if rounding.is_free:
         return Interval.around(center, product(x.radius, weight.abs(), bias.radius))
@@ -92,7 +93,6 @@ def _extra(rounding: AffineRounding, weight: Tensor, bias: Tensor | None, output
 
 
 def _with_constant_bias(
-    ctx: Context,
     x: Interval,
     weight: Tensor,
     bias: Tensor | None,
@@ -100,69 +100,51 @@ def _with_constant_bias(
     outputs: int,
     product: Product,
     rounding: AffineRounding,
+    owned: bool,
+    sizes: Sizes | None,
 ) -> Interval:
     """``weighted``; where x is owned in its memory: at any time one value more than the result's two.
 
-    Paying for underflow after the product, and scaling the smaller factor of |A| r, saves passes.
+    Paying for underflow after the product, and scaling the smaller factor of |A| r, saves passes. ``sizes`` cost a
+    product only where an interval does not touch 0, because max |x| = 2 r + max(lower, -upper).
     """
-    center_in, radius_in, factor = x.consume_center() if ctx.owned else x.scaled_center()
+    clear = None
+    if sizes is None:
+        center_in, radius_in, factor = x.consume_center() if owned else x.scaled_center()
+    else:
+        center_in, radius_in, factor, clear, sizes.entry = _entry(x, rounding)
     center = product(center_in, weight, bias)
-    paid = rounding.on_center / factor
-    if not rounding.is_free:
-        if ctx.owned:
-            radius_in = radius_in.add_(center_in.abs_(), alpha=paid)
-        else:
-            radius_in = torch.add(radius_in, center_in.abs(), alpha=paid)
+    if (
+        sizes is None and not rounding.is_free
+    ):  # after the product: where it is owned, the centre is overwritten
+        radius_in = ends.paid(center_in, radius_in, rounding.on_center / factor, owned=owned)
     del center_in
     scale = rounding.on_radius * factor
     if product is F.linear and scale != 1:  # a matrix is larger than a vector, a kernel smaller than an image
-        owned = ctx.owned or not (rounding.is_free or radius_in.requires_grad)
-        radius_in, scale = radius_in.mul_(scale) if owned else radius_in * scale, 1.0
+        mine = owned or not (rounding.is_free or radius_in.requires_grad)
+        radius_in, scale = radius_in.mul_(scale) if mine else radius_in * scale, 1.0
 
     def after(largest: float, subnormal: bool) -> Tensor:
         """What is added to |A| r: rounding of the bias, underflow, and subnormal weights that hardware may flush."""
         extra = _extra(rounding, weight, bias, outputs) + rounding.after(terms, largest)
-        return extra + _flushed(terms, radius_in, 1 / paid) if subnormal else extra
+        return extra + _flushed(terms, radius_in, factor / rounding.on_center) if subnormal else extra
 
+    extra, largest, rest = None, math.nan, None
     if product is F.linear and by_rows(radius_in, weight):
-        radius, largest, subnormal = magnitude_by_rows(radius_in, weight, look=not rounding.is_free)
-        if not rounding.is_free:
-            radius = radius + after(largest, subnormal)
+        radius, rest, extent = magnitude_by_rows(radius_in, weight, clear, look=not rounding.is_free)
+        if extent is not None:
+            largest, extra = extent[0], after(*extent)
+            radius = radius.add_(extra)
     else:
         size = weight.abs()  # (out, ...)
-        extra = None if rounding.is_free else after(*extent_of_sizes(size))
+        if not rounding.is_free:
+            extent = extent_of_sizes(size)
+            largest, extra = extent[0], after(*extent)
         radius = product(radius_in, size if scale == 1 else size.mul_(scale), extra)
-    return Interval.around(center, rounding.guarded(radius))
-
-
-def _with_sizes(
-    sizes: Sizes,
-    x: Interval,
-    weight: Tensor,
-    bias: Tensor | None,
-    terms: int,
-    outputs: int,
-    product: Product,
-    rounding: AffineRounding,
-) -> Interval:
-    """``_with_constant_bias``, and |A| max|x| from the same product: |A| is made and read once for both."""
-    center_in, both, sizes.entry = _entry(x, rounding)
-    center = product(center_in, weight, bias)
-
-    def after(largest: float, subnormal: bool) -> Tensor:
-        extra = _extra(rounding, weight, bias, outputs) + rounding.after(terms, largest)
-        return extra + _flushed(terms, both) if subnormal else extra
-
-    if product is F.linear and by_rows(both, weight):
-        out, largest, subnormal = magnitude_by_rows(both, weight, look=True)
-        extra = after(largest, subnormal)
-        out = out.add_(extra)
-    else:
-        size = weight.abs()
-        largest, subnormal = extent_of_sizes(size)
-        extra = after(largest, subnormal)
-        out = product(both, size, extra)
-    radius, sizes.product = out[: center_in.shape[0]], out[center_in.shape[0] :]
+        rest = None if clear is None else product(clear, size, None)
+    if sizes is None or sizes.entry is None or extra is None:
+        return Interval.around(center, rounding.guarded(radius))
+    sizes.product = 2 * radius if rest is None else rest.mul_(1 / scale).add_(radius, alpha=2)
     # What |A| multiplies is below 8 max|x| whatever gamma is, and a sum is below twice what it should be.
     at_most = 16 * terms * largest * _largest(sizes.entry) + 2 * _largest(extra)
     return Interval.around(center, rounding.guarded(radius, at_most))
@@ -172,15 +154,19 @@ def _largest(value: Tensor) -> float:
     return float(value.amax()) if value.numel() else 0.0
 
 
-def _entry(x: Interval, rounding: AffineRounding) -> tuple[Tensor, Tensor, Tensor]:
-    """The centre (B, *in); stacked (2B, *in) what |A| multiplies for the radius, and max |x|; its largest (B,)."""
-    quick = None if x.centered else ends.entry(x.lower, x.upper, rounding.on_center, rounding.on_radius)
+def _entry(x: Interval, rounding: AffineRounding) -> tuple[Tensor, Tensor, float, Tensor | None, Tensor]:
+    """Centre; a multiple of the radius with its payment, and the factor; max(lower, -upper), None if 0 throughout.
+
+    All (B, *in), and the largest |x| of each example (B,).
+    """
+    quick = None if x.centered else ends.entry(x.lower, x.upper, 2 * rounding.on_center)
     if quick is not None:
-        return quick
+        center, paid, clear, count, most = quick
+        return center, paid, 0.5, clear if count else None, most
     center, radius, factor = x.scaled_center()
-    paid = torch.add(radius, center.abs(), alpha=rounding.on_center / factor)
-    size = x.magnitude
-    return center, torch.cat((paid.mul_(rounding.on_radius * factor), size)), per_example(size)
+    clear = torch.maximum(x.lower, x.upper.neg())
+    paid = ends.paid(center, radius, rounding.on_center / factor, owned=False)
+    return center, paid, factor, clear if bool(clear.any()) else None, per_example(x.magnitude)
 
 
 def _trains(*values: Tensor) -> bool:
@@ -193,20 +179,24 @@ def by_rows(x: Tensor, weight: Tensor) -> bool:
     return weight.numel() > BLOCK and not _trains(x, weight)
 
 
-def magnitude_by_rows(x: Tensor, weight: Tensor, *, look: bool) -> tuple[Tensor, float, bool]:
-    """x (..., in) times |weight| (out, in), a few rows of absolute values at a time; if ``look``, their extent too."""
+def magnitude_by_rows(
+    x: Tensor, weight: Tensor, y: Tensor | None = None, *, look: bool = False
+) -> tuple[Tensor, Tensor | None, tuple[float, bool] | None]:
+    """x and y (..., in) times |weight| (out, in), a few rows of absolute values at a time; if ``look``, extents."""
     rows = max(1, BLOCK // weight.shape[1])
     block = weight.new_empty(rows, weight.shape[1])
-    out = x.new_empty(*x.shape[:-1], weight.shape[0])
+    operands = [x] if y is None else [x, y]
+    out = [v.new_empty(*v.shape[:-1], weight.shape[0]) for v in operands]
     largest, subnormal = 0.0, False
     for i in range(0, weight.shape[0], rows):
         part = weight.detach()[i : i + rows]
         size = torch.abs(part, out=block[: len(part)])
-        out[..., i : i + rows] = F.linear(x, size)
+        for to, v in zip(out, operands, strict=True):
+            to[..., i : i + rows] = F.linear(v, size)
         if look:
             high, small = extent_of_sizes(size)
             largest, subnormal = max(largest, high), subnormal or small
-    return out, largest, subnormal
+    return out[0], None if y is None else out[1], (largest, subnormal) if look else None
 
 
 def both_vary(

@@ -46,7 +46,7 @@ def _conv_interval(
     _check_constant(x, weight, bias)
     return weighted(
         ctx, x, weight, bias, _terms(weight), weight.shape[0], lambda v, w, b: conv(_laid(v), w, b, *rest),
-        stacks=len(x.shape) == weight.dim(),
+        batched=len(x.shape) == weight.dim(),
     )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def _transposed_interval(
         terms,
         weight.shape[1] * groups,
         lambda v, w, b: conv(v, w, b, stride, padding, output_padding, groups, dilation),
-        stacks=len(x.shape) == weight.dim(),
+        batched=len(x.shape) == weight.dim(),
     )
 
 

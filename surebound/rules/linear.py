@@ -21,7 +21,7 @@ def linear_interval(ctx: Context, x: Any, weight: Any, bias: Any = None) -> Inte
     """x (..., in), weight (out, in), bias (out,)."""
     if isinstance(x, Interval) and isinstance(weight, Tensor):
         terms, outputs = weight.shape[1], weight.shape[0]
-        return weighted(ctx, x, weight, bias, terms, outputs, F.linear, stacks=len(x.shape) > 1)
+        return weighted(ctx, x, weight, bias, terms, outputs, F.linear, batched=len(x.shape) > 1)
     if bias is not None:
         return _product_plus(ctx, bias, x, _transposed(weight))
     return matmul_interval(ctx, x, _transposed(weight))
@@ -35,7 +35,7 @@ def _linear_magnitude(m: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
     """|W| m + |b|."""
     if not by_rows(m, weight):
         return F.linear(m, weight.abs(), None if bias is None else bias.abs())
-    product, *_ = magnitude_by_rows(m, weight, look=False)
+    product, *_ = magnitude_by_rows(m, weight)
     return product if bias is None else product.add_(bias.abs())
 
 

@@ -23,9 +23,8 @@ class Sizes:
     """What a rule for y = A x + b may leave for the backward step of the same call, where both multiply with |A|."""
 
     entry: Tensor | None = None  # max |x| of each example, (B,)
-    product: Tensor | None = (
-        None  # at least |A| max |x|, (B, *out), but for rounding; the reader may overwrite it
-    )
+    # At least |A| max |x|, (B, *out), but for the rounding of one such product; the reader may overwrite it.
+    product: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -88,13 +88,45 @@ def test_products_get_what_pytorch_gives_them(layout: str, monkeypatch: pytest.M
     rounding = AffineRounding.of(300, torch.float32, Soundness.DEPLOYED)
     lower, upper = bounds(layout)
     monkeypatch.setattr(ends, "WORTH", 1)
-    center, both, most = _entry(Interval(lower, upper), rounding)
+    found = _entry(Interval(lower, upper), rounding)
     monkeypatch.setattr(ends, "WORTH", 1 << 40)
-    known, stacked, largest = _entry(Interval(lower, upper), rounding)
-    assert torch.equal(center, known)
-    assert torch.equal(most, largest)
-    assert torch.equal(both[SHAPE[0] :], stacked[SHAPE[0] :])
-    torch.testing.assert_close(both, stacked, rtol=2.0**-22, atol=0)
+    known = _entry(Interval(lower, upper), rounding)
+    assert found[2] == known[2]
+    for at in (0, 3, 4):  # the centre, max(lower, -upper), the largest |x|
+        one, other = found[at], known[at]
+        assert isinstance(one, Tensor)
+        assert isinstance(other, Tensor)
+        assert torch.equal(one, other)
+    torch.testing.assert_close(found[1], known[1], rtol=2.0**-22, atol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("layout", ["plain", "innermost"])
+def test_readers_and_owners_of_bounds_pay_the_same(
+    layout: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that linear bounds start from the very interval bounds that they promise not to exceed."""
+    monkeypatch.setattr(ends, "WORTH", 1)
+    rounding = AffineRounding.of(300, torch.float32, Soundness.DEPLOYED)
+    box = Interval(*bounds(layout))
+    center, paid, factor, *_ = _entry(box, rounding)
+    own_center, own_width, own_factor = box.consume_center()
+    assert own_factor == factor == 0.5
+    assert torch.equal(own_center, center)
+    assert torch.equal(ends.paid(own_center, own_width, rounding.on_center / factor, owned=True), paid)
+
+
+@torch.no_grad()
+def test_bounds_that_touch_0_need_no_further_product(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ends, "WORTH", 1)
+    rounding = AffineRounding.of(300, torch.float32, Soundness.DEPLOYED)
+    zero, upper = torch.zeros(SHAPE), bounds("plain")[1].abs()
+    assert _entry(Interval(zero, upper), rounding)[3] is None
+    assert _entry(Interval(-upper, zero), rounding)[3] is None
+    zero[2, 3, 4, 5] = upper[2, 3, 4, 5]
+    found = _entry(Interval(zero, upper), rounding)[3]
+    assert found is not None
+    assert torch.equal(found, zero)
 
 
 @torch.no_grad()
@@ -105,11 +137,10 @@ def test_what_is_not_a_number_stays_so(end: int, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ends, "WORTH", 1)
     sides = bounds("plain")
     sides[end][1, 2, 3, 4] = torch.nan
-    found = ends.entry(*sides, 1e-4, 1.0)
+    found = ends.entry(*sides, 1e-4)
     assert found is not None
-    center, both, _ = found
-    for value in (center[1], both[1], both[1 + SHAPE[0]]):
-        assert bool(value[2, 3, 4].isnan())
+    for value in found[:3]:
+        assert bool(value[1, 2, 3, 4].isnan())
         assert int(value.isnan().sum()) == 1
 
 
@@ -144,11 +175,11 @@ def test_what_others_set_as_default_changes_nothing(
     sides = bounds("plain")
     try:
         torch.set_default_dtype(dtype)
-        found = ends.entry(*sides, 1e-4, 1.0)
+        found = ends.entry(*sides, 1e-4)
     finally:
         torch.set_default_dtype(before)
     if found is not None:  # else: no C compiler here
-        assert [v.dtype for v in found] == [torch.float32] * 3
+        assert all(v.dtype == torch.float32 for v in found if isinstance(v, Tensor))
 
 
 @pytest.mark.parametrize("end", [0, 1])
@@ -156,4 +187,4 @@ def test_gradients_of_either_end_are_left_to_pytorch(end: int, monkeypatch: pyte
     monkeypatch.setattr(ends, "WORTH", 1)
     sides = bounds("plain")
     sides[end].requires_grad_()
-    assert ends.entry(*sides, 1e-4, 1.0) is None
+    assert ends.entry(*sides, 1e-4) is None

@@ -43,6 +43,23 @@ def exact(row: Tensor, v: Tensor) -> Fraction:
     return sum((Fraction(x) * Fraction(y) for x, y in pairs), Fraction(0))
 
 
+def check_price(found: Tensor | None, a: Tensor, price: Price) -> None:
+    """As exact as stated: sums in float64, those of sizes with runs in float32."""
+    assert found is not None
+    assert price.plain is not None
+    assert price.absolute is not None
+    assert price.fixed is not None
+    for s in range(S):
+        for b in range(B):
+            row, bias, size = a[s, b], price.plain[0].expand(SHAPE), price.absolute[b]
+            more = Fraction(float(price.fixed[b]))
+            total = exact(row, bias) + exact(row.abs(), size) + more
+            whole = exact(row.abs(), bias.abs() + size) + more
+            slack = Fraction(dot_rounding(torch.Size((B, 45)), torch.float64)) * whole * 2
+            narrow = NARROW_ROUNDING * exact(row.abs(), size)
+            assert abs(Fraction(float(found[s, b])) - total) <= slack + narrow
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("rows_last", [False, True])
 @pytest.mark.parametrize("last", [False, True])
@@ -50,17 +67,8 @@ def test_sums_are_as_exact_as_stated(rows_last: bool, last: bool) -> None:
     a, plain = draw(S, B, *SHAPE, last=rows_last), draw(1, SHAPE[0], 1, 1, seed=1)
     size = draw(B, *SHAPE, seed=2, last=last).abs()
     fixed = torch.tensor([1 / 3, 5.0], dtype=torch.float64)
-    found = wide.dot(a, Price(plain, size, fixed))
-    assert found is not None
-    for s in range(S):
-        for b in range(B):
-            row, bias = a[s, b], plain[0].expand(SHAPE)
-            more = Fraction(float(fixed[b]))
-            total = exact(row, bias) + exact(row.abs(), size[b]) + more
-            whole = exact(row.abs(), bias.abs() + size[b]) + more
-            slack = Fraction(dot_rounding(torch.Size((B, 45)), torch.float64)) * whole * 2
-            narrow = NARROW_ROUNDING * exact(row.abs(), size[b])
-            assert abs(Fraction(float(found[s, b])) - total) <= slack + narrow
+    price = Price(plain, size, fixed)
+    check_price(wide.dot(a, price), a, price)
 
 
 @torch.no_grad()
@@ -119,10 +127,7 @@ def test_rows_back_through_lines(rows_last: bool, last: bool, kind: str) -> None
     price = Price(draw(1, SHAPE[0], 1, 1, seed=4), draw(B, *SHAPE, seed=5, last=last).abs(), fixed)
     found = wide.pull(a, lower, upper, top, more, price)
     assert found is not None
-    priced = wide.dot(found[0], price)
-    assert priced is not None
-    assert found[2] is not None
-    assert torch.equal(found[2], priced)
+    check_price(found[2], found[0], price)
     assert torch.equal(found[0], a * torch.where(a > 0, upper, upper if lower is None else lower))
     for s in range(S):
         for b in range(B):
@@ -130,6 +135,27 @@ def test_rows_back_through_lines(rows_last: bool, last: bool, kind: str) -> None
             error = abs(Fraction(float(found[1][s, b])) - exact(row, top[b]) - added)
             size = exact(row, top[b].abs()) + added
             assert error <= Fraction(dot_rounding(torch.Size((B, 45)), torch.float64)) * size
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("parts", ["", "plain", "absolute", "plain absolute"])
+def test_prices_of_rows_longer_than_a_run(parts: str) -> None:
+    """Several runs, a part of one and a rest that fills no vector."""
+    n = 3 * 256 + 83
+    a, upper, top, v, w = (torch.randn(1, 2, n, generator=torch.Generator().manual_seed(k)) for k in range(5))
+    plain, absolute = v[:, 0] if "plain" in parts else None, w[0].abs() if "absolute" in parts else None
+    none, price = torch.zeros(2, dtype=torch.float64), Price(plain, absolute)
+    found = wide.pull(a, None, upper[0], top[0], none, price)
+    assert found is not None
+    assert torch.equal(found[0], a * upper)
+    for priced in (found[2], wide.dot(found[0], price)):
+        assert priced is not None
+        for b in range(2):
+            row = found[0][0, b]
+            total = exact(row, v[0, 0]) if plain is not None else Fraction(0)
+            size = exact(row.abs(), absolute[b]) if absolute is not None else Fraction(0)
+            slack = Fraction(2.0**-40) + NARROW_ROUNDING * size
+            assert abs(Fraction(float(priced[0, b])) - total - size) <= slack
 
 
 @torch.no_grad()
