@@ -166,6 +166,8 @@ def _declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     kernels.surebound_grow.restype = None
     kernels.surebound_ball.argtypes = [p, n, f, f, f, p, p, n]
     kernels.surebound_ball.restype = None
+    kernels.surebound_sizes.argtypes = [p, n, f, p, p, n]
+    kernels.surebound_sizes.restype = n
     kernels.surebound_paid.argtypes = [p, p, n, f, p, n]
     kernels.surebound_paid.restype = None
     kernels.surebound_entry.argtypes = [p, p, n, n, f, *[p] * 4, n]

@@ -128,3 +128,19 @@ void surebound_ball(const float *x, int64_t n, float radius, float least, float 
         low[j] = down > most ? most : down, high[j] = up > most ? most : up;
     }
 }
+
+/* to = |w| (n); *most is its largest, NaN if there is a NaN. Returns whether some of it is neither 0 nor above `least`. */
+int64_t surebound_sizes(const float *w, int64_t n, float least, float *to, float *most, int64_t threads) {
+    float largest = 0.0f;
+    int32_t small = 0, nan = 0;
+#pragma omp parallel for simd num_threads(threads) if (parallel : n >= SMALL) schedule(static) reduction(max : largest)       \
+    reduction(| : small, nan)
+    for (int64_t j = 0; j < n; j++) {
+        float size = fabsf(w[j]);
+        to[j] = size;
+        largest = size > largest ? size : largest;
+        small |= (size > 0.0f) & (size <= least), nan |= size != size;
+    }
+    *most = nan ? NAN : largest;
+    return small;
+}

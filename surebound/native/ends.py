@@ -84,6 +84,19 @@ def ball(x: Tensor, radius: float, least: float, most: float) -> tuple[Tensor, T
     return low, high
 
 
+def sizes(weight: Tensor, to: Tensor | None, least: float) -> tuple[Tensor, float, bool] | None:
+    """|weight|, in ``to`` if there is one; the largest; is there one in (0, least]? Without gradients."""
+    given = () if to is None else (to,)
+    kernels = alike(weight, *given) if weight.numel() >= WORTH and not weight.requires_grad else None
+    if kernels is None:
+        return None
+    to, most = torch.empty_like(weight) if to is None else to, ctypes.c_float()
+    small = kernels.surebound_sizes(
+        weight.data_ptr(), weight.numel(), least, to.data_ptr(), ctypes.byref(most), torch.get_num_threads()
+    )
+    return to, most.value, bool(small)
+
+
 def paid(center: Tensor, radius: Tensor, rate: float, *, owned: bool) -> Tensor:
     """radius + rate |center|; in the radius's memory, and overwriting the centre, if both are ``owned``."""
     trains = torch.is_grad_enabled() and (center.requires_grad or radius.requires_grad)

@@ -136,9 +136,8 @@ def _with_constant_bias(
             largest, extra = extent[0], after(*extent)
             radius = radius.add_(extra)
     else:
-        size = weight.abs()  # (out, ...)
-        if not rounding.is_free:
-            extent = extent_of_sizes(size)
+        size, extent = _sizes(weight, look=not rounding.is_free)  # (out, ...)
+        if extent is not None:
             largest, extra = extent[0], after(*extent)
         radius = product(radius_in, size if scale == 1 else size.mul_(scale), extra)
         rest = None if clear is None else product(clear, size, None)
@@ -169,6 +168,17 @@ def _entry(x: Interval, rounding: AffineRounding) -> tuple[Tensor, Tensor, float
     return center, paid, factor, clear if bool(clear.any()) else None, per_example(x.magnitude)
 
 
+def _sizes(
+    weight: Tensor, to: Tensor | None = None, *, look: bool
+) -> tuple[Tensor, tuple[float, bool] | None]:
+    """|weight|, in the memory ``to`` if that is given, and if ``look`` its ``extent_of_sizes``."""
+    quick = ends.sizes(weight, to, tiny(weight.dtype)) if look else None
+    if quick is not None:
+        return quick[0], quick[1:]
+    size = weight.abs() if to is None else torch.abs(weight, out=to)
+    return size, extent_of_sizes(size) if look else None
+
+
 def _trains(*values: Tensor) -> bool:
     """Are gradients wanted?"""
     return torch.is_grad_enabled() and any(v.requires_grad for v in values)
@@ -187,16 +197,17 @@ def magnitude_by_rows(
     block = weight.new_empty(rows, weight.shape[1])
     operands = [x] if y is None else [x, y]
     out = [v.new_empty(*v.shape[:-1], weight.shape[0]) for v in operands]
-    largest, subnormal = 0.0, False
+    largest, subnormal = [0.0], False
     for i in range(0, weight.shape[0], rows):
         part = weight.detach()[i : i + rows]
-        size = torch.abs(part, out=block[: len(part)])
+        size, extent = _sizes(part, block[: len(part)], look=look)
         for to, v in zip(out, operands, strict=True):
             to[..., i : i + rows] = F.linear(v, size)
-        if look:
-            high, small = extent_of_sizes(size)
-            largest, subnormal = max(largest, high), subnormal or small
-    return out[0], None if y is None else out[1], (largest, subnormal) if look else None
+        if extent is not None:
+            largest.append(extent[0])
+            subnormal = subnormal or extent[1]
+    most = math.nan if any(map(math.isnan, largest)) else max(largest)  # max alone may lose a NaN
+    return out[0], None if y is None else out[1], (most, subnormal) if look else None
 
 
 def both_vary(

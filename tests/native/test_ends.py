@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
 
 from surebound.interval import Interval
 from surebound.native import build, ends
-from surebound.numerics import AffineRounding, Soundness
+from surebound.numerics import AffineRounding, Soundness, extent_of_sizes
 from surebound.region import _add_outwards
 from surebound.rules.affine import _entry
 from surebound.rules.relax_ends import chord, within
@@ -98,6 +100,26 @@ def test_products_get_what_pytorch_gives_them(layout: str, monkeypatch: pytest.M
         assert isinstance(other, Tensor)
         assert torch.equal(one, other)
     torch.testing.assert_close(found[1], known[1], rtol=2.0**-22, atol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("layout", ["plain", "innermost"])
+@pytest.mark.parametrize("odd", [0.0, 2.0**-126, -(2.0**-149), 1.5 * 2.0**-126, -3e38, -torch.inf, torch.nan])
+def test_sizes_of_weights_and_their_extent(layout: str, odd: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    if build.library() is None:
+        pytest.skip("no C compiler here")
+    weight = draw(0, layout)
+    weight[1, 2, 3, 4] = odd
+    monkeypatch.setattr(ends, "WORTH", 1)
+    for to in (None, torch.empty_like(weight)):
+        found = ends.sizes(weight, to, 2.0**-126)
+        assert found is not None
+        torch.testing.assert_close(found[0], weight.abs(), rtol=0, atol=0, equal_nan=True)
+        assert to is None or found[0] is to
+        largest, subnormal = extent_of_sizes(weight.abs())
+        assert found[1] == largest or (math.isnan(found[1]) and math.isnan(largest))
+        assert found[2] == subnormal == (0 < abs(odd) <= 2.0**-126)
+    assert ends.sizes(weight, torch.empty(7), 2.0**-126) is None
 
 
 @torch.no_grad()

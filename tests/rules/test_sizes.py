@@ -126,3 +126,12 @@ def test_sums_that_may_overflow_in_some_order_have_no_bounds(where: str, outputs
     hit[:] = where == "input"
     hit[1] = True
     assert bool((found.radius.isinf() == hit).all())
+
+
+@torch.no_grad()
+def test_a_weight_that_is_no_number_does_not_hide_an_overflow_in_its_block() -> None:
+    weight, x = torch.ones(1200, 500), torch.ones(2, 500)
+    weight[0, 0], weight[1] = math.nan, torch.tensor([2.5e38, -2.5e38] * 250)
+    ctx = Context(Soundness.DEPLOYED, sizes=Sizes())
+    found = rule("aten.linear.default")(ctx, Interval(x, x), weight)
+    assert not bool((found.radius[:, :2] < math.inf).any())
