@@ -87,7 +87,8 @@ def ball(x: Tensor, radius: float, least: float, most: float) -> tuple[Tensor, T
 def sizes(weight: Tensor, to: Tensor | None, least: float) -> tuple[Tensor, float, bool] | None:
     """|weight|, in ``to`` if there is one; the largest; is there one in (0, least]? Without gradients."""
     given = () if to is None else (to,)
-    kernels = alike(weight, *given) if weight.numel() >= WORTH and not weight.requires_grad else None
+    trains = torch.is_grad_enabled() and weight.requires_grad
+    kernels = alike(weight, *given) if weight.numel() >= WORTH and not trains else None
     if kernels is None:
         return None
     to, most = torch.empty_like(weight) if to is None else to, ctypes.c_float()

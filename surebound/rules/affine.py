@@ -108,15 +108,13 @@ def _with_constant_bias(
     Paying for underflow after the product, and scaling the smaller factor of |A| r, saves passes. ``sizes`` cost a
     product only where an interval does not touch 0, because max |x| = 2 r + max(lower, -upper).
     """
-    clear = None
     if sizes is None:
         center_in, radius_in, factor = x.consume_center() if owned else x.scaled_center()
+        clear = None
     else:
         center_in, radius_in, factor, clear, sizes.entry = _entry(x, rounding)
     center = product(center_in, weight, bias)
-    if (
-        sizes is None and not rounding.is_free
-    ):  # after the product: where it is owned, the centre is overwritten
+    if sizes is None and not rounding.is_free:  # not earlier: where the centre is owned, it is overwritten
         radius_in = ends.paid(center_in, radius_in, rounding.on_center / factor, owned=owned)
     del center_in
     scale = rounding.on_radius * factor
@@ -129,23 +127,21 @@ def _with_constant_bias(
         extra = _extra(rounding, weight, bias, outputs) + rounding.after(terms, largest)
         return extra + _flushed(terms, radius_in, factor / rounding.on_center) if subnormal else extra
 
-    extra, largest, rest = None, math.nan, None
+    look, extra = not rounding.is_free, None
     if product is F.linear and by_rows(radius_in, weight):
-        radius, rest, extent = magnitude_by_rows(radius_in, weight, clear, look=not rounding.is_free)
+        radius, rest, extent = magnitude_by_rows(radius_in, weight, clear, look=look)
         if extent is not None:
-            largest, extra = extent[0], after(*extent)
-            radius = radius.add_(extra)
+            radius = radius.add_(extra := after(*extent))
     else:
-        size, extent = _sizes(weight, look=not rounding.is_free)  # (out, ...)
-        if extent is not None:
-            largest, extra = extent[0], after(*extent)
+        size, extent = _sizes(weight, look=look)  # (out, ...)
+        extra = None if extent is None else after(*extent)
         radius = product(radius_in, size if scale == 1 else size.mul_(scale), extra)
         rest = None if clear is None else product(clear, size, None)
-    if sizes is None or sizes.entry is None or extra is None:
+    if sizes is None or sizes.entry is None or extent is None or extra is None:
         return Interval.around(center, rounding.guarded(radius))
     sizes.product = 2 * radius if rest is None else rest.mul_(1 / scale).add_(radius, alpha=2)
     # What |A| multiplies is below 8 max|x| whatever gamma is, and a sum is below twice what it should be.
-    at_most = 16 * terms * largest * _largest(sizes.entry) + 2 * _largest(extra)
+    at_most = 16 * terms * extent[0] * _largest(sizes.entry) + 2 * _largest(extra)
     return Interval.around(center, rounding.guarded(radius, at_most))
 
 
