@@ -36,6 +36,8 @@ class Node:
     source: str  # the user's line, "file.py:12: h = self.conv(x)"
     varies: bool  # does its value depend on the input's values?
     shape: tuple[int | None, ...] | None  # None where the batch size stands; None if not a tensor
+    #: Is its first size that of the batch, and no other one? Always, where the batch size is not free.
+    by_example: bool = True
 
     def refs(self) -> Iterator[str]:
         """Names that this call reads, with repetitions."""

@@ -166,9 +166,10 @@ def _node(node: fx.Node, varies: set[str]) -> Node:
     depends = any(parent.name in varies for parent in node.all_input_nodes) and op != "aten.sym_size.int"
     if depends:
         varies.add(node.name)
-    shape = None
+    shape, by_example = None, True
     if isinstance(value, Tensor):
         shape = tuple(s if isinstance(s, int) else None for s in value.shape)
+        by_example = _by_example(value.shape)
     return Node(
         name=node.name,
         op=op,
@@ -179,6 +180,17 @@ def _node(node: fx.Node, varies: set[str]) -> Node:
         source=_source_line(node),
         varies=depends,
         shape=shape,
+        by_example=by_example,
+    )
+
+
+def _by_example(shape: torch.Size) -> bool:
+    """Is the first size the batch's and nothing else, such as twice the batch's, and are the others numbers?"""
+    first = shape[0] if len(shape) else 1
+    return (
+        isinstance(first, torch.SymInt)
+        and first.node.expr.is_Symbol
+        and all(isinstance(s, int) for s in shape[1:])
     )
 
 

@@ -107,6 +107,8 @@ class _Given:
         slopes = [v for v in (lower, upper, top) if v is not None]
         if any(v.dtype != torch.float32 or v.device.type != "cpu" for v in (a, *slopes)):
             return None
+        if any(v.shape != a.shape[1:] for v in slopes):
+            return None
         last = not all(v.is_contiguous() for v in slopes)
         if last and not all(v.dim() == 4 and v.movedim(1, -1).is_contiguous() for v in slopes):
             return None
@@ -119,8 +121,11 @@ class _Given:
         )
 
 
-def _plain(*values: Tensor) -> ctypes.CDLL | None:
-    fits = all(v.dtype == torch.float32 and v.device.type == "cpu" and v.is_contiguous() for v in values)
+def _plain(a: Tensor, *boxes: Tensor) -> ctypes.CDLL | None:
+    plain = all(v.dtype == torch.float32 and v.device.type == "cpu" for v in (a, *boxes))
+    fits = (
+        plain and all(v.is_contiguous() for v in (a, *boxes)) and all(v.shape == a.shape[1:] for v in boxes)
+    )
     return library() if fits else None
 
 

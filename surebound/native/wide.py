@@ -93,6 +93,8 @@ def upper(a: Tensor, lower: Tensor, upper: Tensor, offset: Tensor, rate: float) 
     """
     if not _worth(a, lower, upper) or (offset.shape, offset.dtype) != (a.shape[:2], torch.float64):
         return None
+    if (lower.shape, upper.shape) != (a.shape[1:], a.shape[1:]):
+        return None
     innermost = _innermost(a)
     kernels = library() if innermost or a.is_contiguous() else None
     if kernels is None:

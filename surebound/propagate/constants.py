@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
-from surebound.graph import Node, Program
+from surebound.errors import BoundError
+from surebound.graph import Graph, Node, Program, once_per_graph
 from surebound.graph.program import Ref, resolve, resolve_kwargs
-from surebound.rules import Affine, find
+from surebound.rules import Affine, describe, find
 
 
 def environment(program: Program, batch: int) -> dict[str, Any]:
@@ -85,6 +86,32 @@ class Constants:
                 for source in self.sources(node):
                     self._uses[source] = self._uses.get(source, 0) + 1
         return self._uses.get(name, 0) == 1
+
+
+def by_example(graph: Graph, node: Node) -> bool:
+    """Is the first axis of a call's value that of the examples, and no other one? Of a fixed batch size: not known."""
+    return node.by_example or graph.input_shape[0] is not None
+
+
+@once_per_graph
+def check_by_example(graph: Graph) -> None:
+    """Coefficients belong to examples: refuse networks that move the examples' axis or join examples."""
+    odd = [node for node in graph.nodes if node.varies and not by_example(graph, node)]
+    if odd:
+        lines = "\n".join(f"  {describe(node)}" for node in odd)
+        raise BoundError(
+            f"{len(odd)} operator call(s) give values whose first axis is not that of the examples:\n{lines}\n"
+            "Linear bounds need it: keep examples apart and first, or use method='interval'."
+        )
+
+
+def check_first_axis(node: Node, shape: torch.Size, batch: int) -> None:
+    """Refuse a value of this shape if its first axis has another size than the batch: examples were taken apart."""
+    if shape[:1] != (batch,):
+        raise BoundError(
+            f"a value of shape {tuple(shape)} for {batch} example(s): linear bounds need one entry of the first axis "
+            f"per example; use method='interval' ({describe(node)})"
+        )
 
 
 def taken_from(program: Program, node: Node) -> Node | None:

@@ -22,7 +22,7 @@ from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness, gamma
 from surebound.propagate.backward import intersect
-from surebound.propagate.constants import Constants
+from surebound.propagate.constants import Constants, check_by_example, check_first_axis
 from surebound.propagate.interval import apply_rule
 from surebound.propagate.steps import AffineStep, step_of
 from surebound.rules import Context, check_supported
@@ -83,6 +83,7 @@ class Forward(Generic[Form]):
                 "this method is for verification and pays for rounding; give soundness='real' or 'deployed'"
             )
         check_supported(self.program.graph)
+        check_by_example(self.program.graph)
         self.program.check_input(box.lower)
         with torch.no_grad(), exact_kernels():
             return self._walk(box)
@@ -100,6 +101,7 @@ class Forward(Generic[Form]):
                 )
                 env[node.name] = out
                 if isinstance(out, Interval) and out.dtype.is_floating_point:
+                    check_first_axis(node, out.shape, box.shape[0])
                     form = self._step(wide, node, sources, env, forms)
                     forms[node.name] = form
                     env[node.name] = _narrowed(self.domain.bounds(form), out)

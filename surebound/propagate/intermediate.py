@@ -15,7 +15,7 @@ from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.propagate.backward import Relaxed, intersect
-from surebound.propagate.constants import Constants, affine_in_one
+from surebound.propagate.constants import Constants, affine_in_one, check_by_example, check_first_axis
 from surebound.propagate.entries import entries, rows_at_once
 from surebound.propagate.interval import apply_rule
 from surebound.propagate.steps import step_of
@@ -48,6 +48,7 @@ def relax(
     interval bounds. tighten: another way to do that than backward passes through the whole network.
     """
     check_supported(program.graph)
+    check_by_example(program.graph)
     program.check_input(box.lower)
     build = _Build(program, box, mode, own, slopes, memory, tighten)
     if mode is Soundness.NONE:
@@ -99,6 +100,7 @@ class _Build:
         out = apply_rule(ctx, node, resolve(node.args, env), resolve_kwargs(node.kwargs, env))
         env[node.name] = out
         if isinstance(out, Interval):
+            check_first_axis(node, out.shape, self.box.shape[0])
             relaxed.bounds[node.name] = out
 
     def _step(self, relaxed: Relaxed, node: Node, sizes: Sizes | None = None) -> Node | None:

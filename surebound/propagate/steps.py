@@ -96,10 +96,19 @@ class AffineStep:
         rest, kwargs = self.arguments(a.shape[1])
         if self.trains and self.constant is not None and torch.is_grad_enabled() and a.dim() > 2:
             fixed, a = along(a, self.constant)
-            back = self.affine.adjoint(a, torch.Size((a.shape[1], *self.in_shape[1:])), *rest, **kwargs)
-            return Pulled((back,), fixed.double())
-        back = self.affine.adjoint(a, torch.Size((a.shape[1], *self.in_shape[1:])), *rest, **kwargs)
-        return Pulled((back,), self._offset(a, priced))
+            return Pulled((self._adjoint(a, rest, kwargs),), fixed.double())
+        return Pulled((self._adjoint(a, rest, kwargs),), self._offset(a, priced))
+
+    def _adjoint(self, a: Tensor, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        """W^T a: (S, B, *in). Its shape is checked, because compiled passes over it check nothing."""
+        in_shape = torch.Size((a.shape[1], *self.in_shape[1:]))
+        back = self.affine.adjoint(a, in_shape, *rest, **kwargs)
+        if back.shape[1:] != in_shape:
+            raise BoundError(
+                f"the adjoint of {self.operator} has shape {tuple(back.shape)}, its operand {tuple(in_shape)}: "
+                "a mistake in its rule; use method='interval' and report it"
+            )
+        return back
 
     def _offset(self, a: Tensor, priced: Tensor | None) -> Tensor:
         """a.b + |a|.error + underflow: (S, B)."""
@@ -207,10 +216,9 @@ def _grown(size: Tensor, x: Tensor, rate: float, smallest: float, limit: float) 
     """``wide.grow`` by PyTorch; infinite where size is beyond a limit: there a sum overflows in some order."""
     largest = per_example(size).double()
     under = smallest * (1 + largest + x.double())
-    overflows = size > limit if bool((largest > limit).any()) else None
-    grown = size * rate if size.requires_grad else size.mul_(rate)
-    grown = grown.add_(under.to(size.dtype).reshape(-1, *([1] * (size.dim() - 1))))
-    return (grown if overflows is None else grown.masked_fill_(overflows, math.inf)), under
+    # Not in place: entries that were repeated share their memory.
+    grown = size * rate + under.to(size.dtype).reshape(-1, *([1] * (size.dim() - 1)))
+    return torch.where(size > limit, math.inf, grown), under
 
 
 def _compressed(constant: Tensor) -> Tensor:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -135,30 +137,43 @@ register(
 
 
 def _right_adjoint(a: Tensor, in_shape: torch.Size, w: Tensor) -> Tensor:
-    """Of x @ w with w (n,), (n, m) or one matrix per example (B, n, m); a (S, B, ..., m)."""
+    """Of x @ w with w (n,), (n, m) or matrices (..., n, m); a (S, B, ..., m)."""
     if w.dim() > max(2, len(in_shape)):
         return vjp_adjoint(torch.matmul, a, in_shape, w)
-    return a.unsqueeze(-1) * w if w.dim() == 1 else a @ w.mT
+    return _summed(a.unsqueeze(-1) * w if w.dim() == 1 else a @ w.mT, in_shape)
 
 
 def _left_adjoint(a: Tensor, in_shape: torch.Size, w: Tensor) -> Tensor:
-    """Of w @ x with x (B, n, p), w (m, n) or (B, m, n); a (S, B, m, p)."""
+    """Of w @ x with x (B, ..., n, p), w (m, n) or (..., m, n); a (S, B, ..., m, p)."""
     if w.dim() > max(2, len(in_shape)):
         return vjp_adjoint(lambda x: w @ x, a, in_shape)
-    return w.mT @ a
+    return _summed(w.mT @ a, in_shape)
+
+
+def _summed(back: Tensor, in_shape: torch.Size) -> Tensor:
+    """Over the axes along which the operand (B, *in) was repeated to fit several matrices."""
+    return back.sum_to_size(back.shape[0], *in_shape)
+
+
+def _repeats(in_shape: tuple[int, ...], w: Tensor) -> int:
+    """How many of the matrices w (..., n, m) read one matrix of the operand (..., n, p)."""
+    own = tuple(in_shape[:-2])
+    return math.prod(np.broadcast_shapes(own, tuple(w.shape[:-2]))) // max(1, math.prod(own))
 
 
 _RIGHT = Affine(
     adjoint=_right_adjoint,
     magnitude=lambda m, w: m @ w.abs(),
     terms=lambda w: int(w.shape[0 if w.dim() == 1 else -2]),
-    adjoint_terms=lambda w: 1 if w.dim() == 1 else int(w.shape[-1]),
+    adjoint_terms=lambda w: 1 if w.dim() == 1 else math.prod(w.shape[:-2]) * int(w.shape[-1]),
+    adjoint_terms_in=lambda in_shape, w: 1 if w.dim() == 1 else int(w.shape[-1]) * _repeats(in_shape, w),
 )
 _LEFT = Affine(
     adjoint=_left_adjoint,
     magnitude=lambda m, w: w.abs() @ m,
     terms=lambda w: int(w.shape[-1]),
-    adjoint_terms=lambda w: int(w.shape[-2]),
+    adjoint_terms=lambda w: math.prod(w.shape[:-1]),
+    adjoint_terms_in=lambda in_shape, w: int(w.shape[-2]) * _repeats(in_shape, w),
     position=1,
 )
 for _op in ("aten.mm.default", "aten.matmul.default", "aten.bmm.default", "aten.mv.default"):

@@ -45,8 +45,8 @@ def reverse_difference_lines(ctx: Context, x: Operand, y: Operand, alpha: float 
 
 
 def product_lines(ctx: Context, x: Operand, y: Operand) -> Lines | None:
-    """x y between two of McCormick's four planes; x x as a square."""
-    if not (isinstance(x, Interval) and isinstance(y, Interval)):
+    """x y between two of McCormick's four planes; x x as a square. Truth values have no lines."""
+    if not (isinstance(x, Interval) and isinstance(y, Interval)) or torch.bool in (x.dtype, y.dtype):
         return None
     if x is y:
         square = pointwise_lines("aten.square.default", None, ctx, x)

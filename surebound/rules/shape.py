@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -125,9 +126,12 @@ def _copies(values: Any) -> int:
 
 
 def _index_terms(*args: Any, **_: Any) -> int:
-    """An entry may be read as often as the index has entries."""
+    """An entry may be read as often as the indices have entries, each of which may meet each of another."""
     flat = [v for arg in args for v in (arg if isinstance(arg, (list, tuple)) else [arg])]
-    return 1 + sum(v.numel() for v in flat if isinstance(v, Tensor))
+    indices = [v for v in flat if isinstance(v, Tensor)]
+    if any(v.dtype in (torch.bool, torch.uint8) for v in indices):  # masks have no shape to be fitted
+        return 1 + math.prod(v.numel() for v in indices)
+    return 1 + math.prod(np.broadcast_shapes(*(tuple(v.shape) for v in indices)))
 
 
 def _window_terms(dimension: int, size: int, step: int) -> int:

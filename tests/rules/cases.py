@@ -167,6 +167,10 @@ LINEAR = [
     Case("matmul.default", lambda f, c, x: f(c(5, 3), x), (M,)),
     Case("matmul.default", lambda f, c, x: f(x, c(2, 4, 3)), (M,), rowwise=False),
     Case("matmul.default", lambda f, c, x: f(c(2, 5, 3), x), (M,), rowwise=False),
+    Case(
+        "matmul.default", lambda f, c, x: f(x, c(3, 4, 2)), ((2, 1, 3, 4),)
+    ),  # the operand read by three matrices
+    Case("matmul.default", lambda f, c, x: f(c(3, 2, 3), x), ((2, 1, 3, 4),)),
     Case("matmul.default", lambda f, c, x, y: f(x, y), (M, (2, 4, 2))),
     Case("mv.default", lambda f, c, x: f(x, c(4)), (V,)),
     Case("bmm.default", lambda f, c, x: f(x, c(2, 4, 3)), (M,), rowwise=False),
@@ -392,6 +396,9 @@ SHAPE = [
     Case("index_select.default", lambda f, c, x: f(x, 1, _index(0, 2, 2)), (V,)),
     Case("index.Tensor", lambda f, c, x: f(x, [None, _index(3, 1, 1)]), (V,)),
     Case("index.Tensor", lambda f, c, x: f(x, [None, torch.tensor([True, False, True, True])]), (V,)),
+    Case(
+        "index.Tensor", lambda f, c, x: f(x, [None, _index(1, 1, 1)[:, None], _index(2, 2, 2, 2)[None]]), (M,)
+    ),
     Case("gather.default", lambda f, c, x: f(x, 1, _index(0, 2, 2).expand(x.shape[0], 3)), (V,)),
     Case("take_along_dim.default", lambda f, c, x: f(x, _index(0, 2).expand(x.shape[0], 2), 1), (V,)),
     Case("_to_copy.default"),
