@@ -191,7 +191,7 @@ class AffineRounding:
         return self.absolute * (2 * terms * largest)
 
     def guarded(self, radius: Tensor, at_most: float = math.nan) -> Tensor:
-        """Infinite where some order of summation might overflow, or ours did: |A||x| + |b| <= 2 radius / on_center.
+        """NaN where some order of summation might overflow, or ours did: |A||x| + |b| <= 2 radius / on_center.
 
         ``at_most``: a number that no entry of the radius exceeds, if there is one that costs nothing.
         """
@@ -200,7 +200,7 @@ class AffineRounding:
         limit = 0.5 * self.on_center * float(torch.finfo(radius.dtype).max)
         if at_most <= limit or bool(radius.detach().amax() <= limit):
             return radius
-        return torch.where(radius <= limit, radius, torch.full_like(radius, math.inf))
+        return torch.where(radius <= limit, radius, torch.full_like(radius, math.nan))
 
     def bias_in(self, bias: Tensor | None) -> Tensor | float:
         """What to add after |A| r: the rounding of the bias and of underflow."""
@@ -215,7 +215,8 @@ def pay(center: Tensor, radius: Tensor, soundness: Soundness, roundings: int = 1
         return radius
     u = unit_roundoff(radius.dtype)
     k = 2 * (roundings + PREPAID_ROUNDINGS) * u
-    return torch.add(radius * (1 + k), center.abs(), alpha=k) + 8 * (roundings + 1) * tiny(radius.dtype)
+    paid = torch.add(radius * (1 + k), center.abs(), alpha=k) + 8 * (roundings + 1) * tiny(radius.dtype)
+    return torch.add(paid, paid, alpha=0)  # 0 times infinity: NaN
 
 
 def outward(
@@ -253,9 +254,21 @@ def up(value: Tensor, ulps: float = 1) -> Tensor:
     return value + (value.abs() * ((ulps + 1) * info.eps) + 2 * info.tiny)
 
 
+def defined(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+    """NaN at both ends where one is NaN or both are infinite: there an execution may meet inf - inf or 0 inf.
+
+    An infinite end stands for values that may be infinite; NaN stands for values that may be NaN, and stays NaN.
+    """
+    odd = (lower + upper).isnan()
+    if not bool(odd.any()):
+        return lower, upper
+    return lower.masked_fill(odd, math.nan), upper.masked_fill(odd, math.nan)
+
+
 def no_information(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     """NaN means that nothing is known: return the whole line there, never a number that looks proved."""
-    return lower.nan_to_num(-math.inf, math.inf, -math.inf), nothing_known(upper)
+    odd = lower.isnan() | upper.isnan()
+    return lower.masked_fill(odd, -math.inf), upper.masked_fill(odd, math.inf)
 
 
 def nothing_known(upper: Tensor) -> Tensor:

@@ -276,8 +276,12 @@ class Relaxed:
 
 
 def intersect(x: Interval, y: Interval) -> Interval:
-    """Both bounds hold; NaN in one says nothing."""
-    return Interval(torch.fmax(x.lower, y.lower), torch.fmin(x.upper, y.upper))
+    """Both bounds hold; NaN in the second says nothing, in the first that the value itself may be NaN."""
+    lower, upper = torch.fmax(x.lower, y.lower), torch.fmin(x.upper, y.upper)
+    odd = x.lower.isnan() | x.upper.isnan()
+    if not bool(odd.any()):
+        return Interval(lower, upper)
+    return Interval(torch.where(odd, x.lower, lower), torch.where(odd, x.upper, upper))
 
 
 def _signed(x: Interval, split: Tensor) -> Interval:
@@ -300,8 +304,10 @@ def maximum(a: Tensor, box: Interval, offset: Tensor, mode: Soundness) -> Tensor
     sides = ((positive, box.upper), (a - positive, box.lower))
     if finite:
         best = sum((_wide_dot(part, end) for part, end in sides), offset)
-    else:  # a coefficient of 0 contributes nothing even where the bound is infinite
-        products = [torch.where(part == 0, 0.0, part.double() * end.double()) for part, end in sides]
+    else:  # a coefficient of 0 contributes nothing even where the bound is infinite; NaN at one end is NaN at both
+        odd = box.lower.isnan() | box.upper.isnan()
+        ends = [(part, end.double().masked_fill(odd, torch.nan)) for part, end in sides]
+        products = [torch.where(part == 0, 0.0, part.double() * end) for part, end in ends]
         best = sum((p.flatten(2).sum(2) if p.dim() > 2 else p for p in products), offset)
     if mode is Soundness.NONE:
         return best.to(a.dtype)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from surebound.errors import BoundError
 from surebound.interval import Interval
-from surebound.numerics import Soundness, has_subnormal, outward, pay, tiny
+from surebound.numerics import Soundness, defined, has_subnormal, outward, pay, tiny
 from surebound.rules.activation import elementwise_interval
 from surebound.rules.mip_arithmetic import encode_difference, encode_product, encode_quotient, encode_sum
 from surebound.rules.power import SQUARE, check_clear_of_zero
@@ -41,6 +41,7 @@ def _ends(ctx: Context, lower: Tensor, upper: Tensor, *operands: Any) -> Interva
             lower = torch.where(
                 torch.as_tensor(none_negative, device=lower.device), lower.clamp(min=0), lower
             )
+        lower, upper = defined(lower, upper)
     return Interval(lower, upper)
 
 
@@ -80,7 +81,7 @@ def _shift(ctx: Context, interval: Interval, constant: Tensor | float) -> Interv
 def sub_interval(ctx: Context, x: Operand, y: Operand, alpha: float = 1) -> Interval:
     """x - alpha y; of one tensor with itself, exactly 0."""
     if x is y and alpha == 1 and isinstance(x, Interval):
-        return Interval(x.lower - x.lower, x.upper - x.upper)  # NaN where an end is infinite
+        return Interval(*defined(x.lower - x.lower, x.upper - x.upper))  # NaN where an end is infinite
     return add_interval(ctx, x, y, alpha=-alpha)
 
 

@@ -114,7 +114,9 @@ def _wave(facts: Activation, peak: float, ctx: Context, x: Interval) -> Interval
     one = torch.ones_like(at_lower)
     upper = torch.where(_holds(x, peak), one, torch.maximum(at_lower, at_upper))
     lower = torch.where(_holds(x, peak - math.pi), -one, torch.minimum(at_lower, at_upper))
-    return widened(ctx, facts, lower, upper)
+    # Of an infinite argument it is NaN.
+    odd = (at_lower + at_upper).isnan()
+    return widened(ctx, facts, lower.masked_fill(odd, math.nan), upper.masked_fill(odd, math.nan))
 
 
 for _op, _fn, _peak, _slope in (

@@ -50,7 +50,9 @@ def _log_odds(x: Tensor, others: Tensor) -> Tensor:
 
 
 def _extremes(ctx: Context, x: Interval, dim: int, finish: Any) -> tuple[Tensor, Tensor]:
-    low, high = x.lower.movedim(dim, -1), x.upper.movedim(dim, -1)
+    # NaN where an entry may be infinite or all may be -infinite: an execution subtracts the largest.
+    odd = ~((x.upper < torch.inf).all(dim, keepdim=True) & (x.lower.amax(dim, keepdim=True) > -torch.inf))
+    low, high = (end.masked_fill(odd, torch.nan).movedim(dim, -1) for end in (x.lower, x.upper))
     if low.shape[-1] == 1:
         single = torch.full_like(low, torch.inf) + 0 * low  # alone: probability 1, NaN stays NaN
         return finish(single).movedim(-1, dim), finish(single).movedim(-1, dim)
