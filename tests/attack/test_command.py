@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from typer.testing import CliRunner, Result
 
-from surebound.attack import AttackProgress, attack, starts
+from surebound.attack import AttackProgress, AttackResult, attack, starts
 from surebound.attack.methods import BY_NAME, PGD
 from surebound.cli import attack as command
 from surebound.cli import build_app
@@ -150,12 +153,57 @@ def test_without_data_it_says_what_to_give(name):
     assert "give --data" in result.stderr
 
 
-def test_stopping_says_how_far_it_came(name, monkeypatch):
+def interrupting(at: int) -> Callable[..., AttackResult]:
+    """The library's search, with Ctrl-C pressed ``at`` steps after its start."""
+
+    def search(*args: Any, progress: Callable[[AttackProgress], None], **kwargs: Any) -> AttackResult:
+        steps = itertools.count(1)
+
+        def show(now: AttackProgress) -> None:
+            progress(now)
+            if next(steps) == at:
+                signal.raise_signal(signal.SIGINT)
+
+        return attack(*args, progress=show, **kwargs)
+
+    return search
+
+
+def test_stopping_keeps_what_was_found(name, monkeypatch):
+    monkeypatch.setattr(sys.modules["surebound.attack"], "attack", interrupting(at=10))
+    words = ("--eps", "0.4", "--steps", "50", "--restarts", "3")
+    result = given(name, *words, "--save", "found.safetensors", "--format", "json")
+    assert result.exit_code == 130, result.output
+    (row,) = json.loads(result.stdout)
+    found, arrays = load_file("found.safetensors"), load_file("data.safetensors")
+    wrong = network()(found["images"]).argmax(1) != arrays["labels"]
+    assert torch.equal(wrong, found["success"])
+    assert bool(((found["images"] - arrays["images"]).abs() <= 0.4).all())
+    broken = int(wrong.sum()) - 3  # three were wrong from the start
+    assert 0 < broken == row["finished"] < row["searched"]
+    assert int((~found["finished"]).sum()) == row["searched"] - row["finished"]
+    assert (
+        f"stopped, so this is partial: of {row['searched']} images to search, {broken} are finished and {broken} broken"
+        in result.stderr
+    )
+    assert "found.safetensors holds what was found until then" in result.stderr
+
+
+def test_stopping_without_a_file_still_shows_the_table(name, monkeypatch):
+    monkeypatch.setattr(sys.modules["surebound.attack"], "attack", interrupting(at=1))
+    result = given(name, "--eps", "0.1")
+    assert result.exit_code == 130, result.output
+    assert "error under attack" in result.stdout
+    assert "holds" not in result.stderr
+
+
+def test_a_second_signal_stops_at_once(name, monkeypatch):
     def stopped(*args: object, progress: Callable[[AttackProgress], None], **kwargs: object) -> None:
         progress(AttackProgress(done=25, total=100, examples=7, broken=2))
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(sys.modules["surebound.attack"], "attack", stopped)
     result = given(name, "--eps", "0.1")
-    assert result.exit_code != 0
+    assert result.exit_code == 130
     assert "stopped at 25%, 2 of 7 broken; nothing was kept" in result.stderr

@@ -155,7 +155,7 @@ def test_batches_change_nothing_but_the_pace(folder: Path) -> None:
 
 
 def test_stopping_shows_what_was_bounded_until_then(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = rows(run(folder, "build", *COMMON, "--eps", "0.1", "--batch-size", "2"))
+    whole = rows(run(folder, "build", *COMMON, "--eps", "0.1"))
     calls = iter([True, False])
 
     def stopping(*args: Any) -> Any:
@@ -164,10 +164,12 @@ def test_stopping_shows_what_was_bounded_until_then(folder: Path, monkeypatch: p
         return margin_rows(*args)
 
     monkeypatch.setattr("surebound.cli.bounds.margin_rows", stopping)
-    result = run(folder, "build", *COMMON, "--eps", "0.1", "--batch-size", "2")
-    assert result.exit_code != 0
-    assert json.loads(result.stdout) == whole[:2]
-    assert "stopped at 40%; the table has the first 2 of 5 images" in result.stderr
+    result = run(
+        folder, "build", *COMMON, "--eps", "0.1"
+    )  # the batch size is 100: one image is kept nevertheless
+    assert result.exit_code == 130
+    assert json.loads(result.stdout) == whole[:1]
+    assert "stopped at 20%; the table has the first 1 of 5 images" in result.stderr
 
 
 def test_npz_and_an_instance_work_too(folder: Path) -> None:
