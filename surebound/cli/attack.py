@@ -13,7 +13,7 @@ from surebound.cli.bar import Bar
 from surebound.cli.options import Data, DataDir, Target, Weights
 from surebound.cli.output import Cell, Format, print_table
 from surebound.cli.signals import exit_code, stop_on_signals
-from surebound.errors import GraphError, InputError
+from surebound.errors import BoundError, GraphError, InputError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -199,9 +199,12 @@ def _proved(model: nn.Module, region: LinfBall, labels: Tensor, bar: Bar) -> Ten
                 part = slice(first, first + BOUND_BATCH)
                 settled[part] = proved(worst_margins(model, region[part], labels[part])).all(1)
                 bar.show(min(part.stop, len(labels)), len(labels))
-    except GraphError as error:
+    except (GraphError, BoundError) as error:  # not traced, or no finite bound: an attack needs neither
         reason = str(error).splitlines()[0]
-        typer.echo(f"surebound: no bounds for this network, so everything is attacked ({reason})", err=True)
+        typer.echo(
+            f"surebound: no bounds for this network, so nothing is proved and everything is attacked ({reason})",
+            err=True,
+        )
         settled[:] = False
     return settled
 

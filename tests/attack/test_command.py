@@ -31,6 +31,15 @@ def build():
 class Odd(nn.Module):
     def forward(self, x):
         return torch.linalg.matrix_exp(x[:, 0])[:, 0]
+
+class Quotient(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.over, self.under = nn.Linear(4, 3), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.over(x.flatten(1)) / self.under(x.flatten(1))
 """
 
 
@@ -126,9 +135,19 @@ def test_a_network_without_bounds_is_attacked_as_a_whole(name):
         f"{name}:Odd", "--data", "data.safetensors", "--eps", "0.1", "--steps", "2", "--format", "json"
     )
     # Its outputs are (B, 2) but the labels go to 2: refused, after the bounds were found missing.
-    assert "no bounds for this network, so everything is attacked" in result.stderr
+    assert "no bounds for this network, so nothing is proved and everything is attacked" in result.stderr
     assert result.exit_code == 2
     assert "labels must be in 0..1" in result.stderr
+
+
+def test_a_network_whose_bounds_do_not_exist_is_attacked_as_a_whole(name):
+    arguments = ("--data", "data.safetensors", "--eps", "0.2", "--steps", "5", "--format", "json")
+    result = run(f"{name}:Quotient", *arguments)  # the divisor may be 0
+    assert result.exit_code == 0, result.output
+    assert "no bounds for this network, so nothing is proved and everything is attacked (" in result.stderr
+    (row,) = json.loads(result.stdout)
+    assert row["proved"] == 0
+    assert row["searched"] == row["finished"] > 0
 
 
 @pytest.mark.parametrize(
