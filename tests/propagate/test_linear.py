@@ -259,6 +259,24 @@ def test_a_network_of_many_operators(method: str) -> None:
     assert bool((found.double() >= samples).all())
 
 
+class Sign(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sign(x)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("last", [nn.Softmax(1), Sign()], ids=["softmax", "sign"])
+def test_slopes_behind_an_operator_without_lines_are_left_alone(last: nn.Module, mode: str) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3), last).requires_grad_(False)
+    region, labels = sb.LinfBall(torch.rand(2, 4), "1/10"), torch.tensor([0, 1])
+    found = sb.worst_margins(net, region, labels, method="alpha-crown", soundness=mode)
+    # An operator that gets lines one day may only make it tighter.
+    assert bool((found <= sb.worst_margins(net, region, labels, method="crown", soundness=mode)).all())
+    z = net(region.x)
+    assert bool((z - z.gather(1, labels[:, None]) <= found + 1e-6).all())
+
+
 @pytest.mark.parametrize("mode", ["real", "deployed"])
 def test_splits_cover_the_box_and_full_patterns_are_exact(mode: str) -> None:
     """Every pattern's bound is at least its true maximum, and with optimised multipliers comes close."""
