@@ -10,6 +10,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from surebound.attack.options import is_count
 from surebound.attack.result import AttackProgress, Ledger
 from surebound.attack.rows import Problem, Rows
 from surebound.errors import ConfigError
@@ -42,7 +43,7 @@ class Attack(abc.ABC):
     def __post_init__(self) -> None:
         for name in ("steps", "restarts"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if not is_count(value):
                 raise ConfigError(
                     f"{type(self).__name__}({name}={value!r}): {name} must be an integer of at least 1"
                 )

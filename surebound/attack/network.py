@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from surebound.attack.input_gradient import InputGradients
 from surebound.errors import InputError, SpecError
+from surebound.graph.fit import other_dtype
 
 Model = Callable[[Tensor], Tensor]
 
@@ -67,6 +68,9 @@ class Network:
         try:
             logits = self._model(x.clone())
         except Exception as error:
+            other = other_dtype(self._model, x) if isinstance(self._model, nn.Module) else None
+            if other is not None:
+                raise other from error
             error.add_note(f"while running the network on {x.dtype} inputs of shape {tuple(x.shape)}")
             raise
         if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(x):

@@ -27,6 +27,14 @@ def forward(model: nn.Module, x: Tensor) -> Tensor:
 
 
 def _misfit(model: nn.Module, x: Tensor, error: Exception) -> InputError:
+    other = other_dtype(model, x)
+    if other is not None:
+        return other
+    return InputError(f"the network does not take inputs of shape {tuple(x.shape[1:])} ({first_line(error)})")
+
+
+def other_dtype(model: nn.Module, x: Tensor) -> InputError | None:
+    """What to say if the inputs are of another dtype than the network's weights; None if they are not."""
     values = (*model.parameters(), *model.buffers())
     weights = sorted({str(value.dtype) for value in values if value.is_floating_point()})
     if weights and str(x.dtype) not in weights:
@@ -34,7 +42,7 @@ def _misfit(model: nn.Module, x: Tensor, error: Exception) -> InputError:
         return InputError(
             f"the inputs are {given}, the network {own}: convert one of them, x.to({weights[0]}) or model.to({x.dtype})"
         )
-    return InputError(f"the network does not take inputs of shape {tuple(x.shape[1:])} ({first_line(error)})")
+    return None
 
 
 def first_line(error: BaseException) -> str:

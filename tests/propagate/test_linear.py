@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import surebound as sb
 from benchmarks.common import peak_bytes
-from surebound.errors import InputError
+from surebound.errors import InputError, RegionError
 from surebound.graph import program_of
 from surebound.interval import Interval
 from surebound.numerics import Soundness
@@ -402,6 +402,13 @@ def test_infinite_and_nan_never_prove() -> None:
         assert bool((sb.worst_margins(tiny_net(0), wide, spec=spec, method=method) > 1e30).all())
 
 
+def test_linear_bounds_know_the_methods_by_name() -> None:
+    net, region, spec = tiny_net(0), sb.LinfBall(torch.zeros(2, 3), "1/4"), sb.LinearSpec(spec_rows(3))
+    for name in ("crown-ibp", "crown", "wong", "alpha-crown"):
+        found = linear_bounds(net, region, spec, method=name)
+        assert torch.equal(found.upper, linear_bounds(net, region, spec, method=NAMED[name]).upper)  # type: ignore[arg-type]
+
+
 def test_bad_input_is_refused() -> None:
     net, x = tiny_net(0), torch.zeros(2, 3)
     labels = torch.tensor([0, 1])
@@ -415,6 +422,13 @@ def test_bad_input_is_refused() -> None:
         Crown(memory=0)
     with pytest.raises(InputError, match="rates > 0"):
         Adam(alpha_rate=0)
+    for bounds in (sb.interval_bounds, sb.worst_margins, functools.partial(linear_bounds, spec=labels)):
+        with pytest.raises(RegionError, match=r"the region is a Tensor; give sb.LinfBall.*or sb.Box"):
+            bounds(net, x)  # type: ignore[operator]
+    with pytest.raises(
+        InputError, match="method='interval' gives no linear functions; give one of crown-ibp, "
+    ):
+        linear_bounds(net, sb.LinfBall(x, 1), sb.LinearSpec(spec_rows(3)), method="interval")
     with pytest.raises(InputError, match="labels or spec"):
         sb.worst_margins(net, sb.LinfBall(x, 1), method="crown")
     root = relax(program_of(net, x), sb.LinfBall(x, 1).interval(), Soundness.DEPLOYED, own=False)
