@@ -11,7 +11,7 @@ from surebound.attack.base import Attack, Progress, Stop
 from surebound.attack.box import InnerBox, project
 from surebound.attack.memory import DEFAULT_MEMORY, rows_within
 from surebound.attack.methods.pgd import PGD
-from surebound.attack.network import Model, Network, evaluating
+from surebound.attack.network import Model, Network, any_batch, evaluating
 from surebound.attack.objective import Objective, objective_of, worst
 from surebound.attack.result import AttackResult, Ledger
 from surebound.attack.rows import Problem
@@ -84,7 +84,9 @@ def attack_region(
     method = PGD() if method is None else method
     _check(method, proved, seed, len(region))
     with evaluating(model), torch.no_grad():
-        box, network = InnerBox.of(region), Network(model)
+        box = InnerBox.of(region)
+        model = any_batch(model, box.reference)
+        network = Network(model)
         rows = rows_within(model, box.reference[:1], memory) if len(box) else 1
         logits = network.logits(box.reference, rows)  # (B, K)
         objective = _objective(labels, spec, len(box), logits.shape[1])

@@ -102,6 +102,7 @@ def bounds(
     import torch
 
     from surebound.experiment.target import load_target
+    from surebound.graph import program_of
     from surebound.native import keep_memory
     from surebound.region import LinfBall
 
@@ -114,7 +115,10 @@ def bounds(
     stopped = None
     try:
         with torch.no_grad(), Bar("bounding") as bar:
-            for part in pieces(len(chosen), batch_size):
+            # A network that fixes its batch size (x.view(8, -1)) takes no smaller pieces.
+            batch, _ = test.batch(torch.tensor(chosen[:batch_size]))
+            fixed = program_of(network, batch).graph.input_shape[0] is not None
+            for part in pieces(len(chosen), batch_size, fixed=fixed):
                 numbers = chosen[part]
                 images, labels = test.batch(torch.tensor(numbers))
                 rows += bound(network, LinfBall(images, eps, clip), labels, numbers, method, soundness)

@@ -13,18 +13,19 @@ FIRST = 1
 GROWTH = 4
 
 
-def pieces(count: int, most: int) -> Iterator[slice]:
-    """Consecutive slices of ``count`` things, at most ``most`` in each, as many as the piece before was quick for.
+def pieces(count: int, most: int, *, fixed: bool = False) -> Iterator[slice]:
+    """Consecutive slices of ``count`` things, at most ``most`` in each, as many as the piece before was quick for;
+    ``fixed``: always ``most``, whatever it takes.
 
     >>> [part.stop - part.start for part in pieces(10, most=4)]
     [1, 4, 4, 1]
     """
-    start, size = 0, FIRST
+    start, size = 0, most if fixed else FIRST
     while start < count:
         began = time.monotonic()
         stop = min(count, start + min(size, most))
         yield slice(start, stop)
-        size = _next_size(stop - start, time.monotonic() - began)
+        size = most if fixed else _next_size(stop - start, time.monotonic() - began)
         start = stop
 
 

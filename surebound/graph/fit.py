@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import torch
 from torch import Tensor, nn
 
 from surebound.errors import InputError, SureboundError
@@ -61,3 +62,15 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
+
+
+def in_batches(call: Callable[[Tensor], Tensor], x: Tensor, size: int) -> Tensor:
+    """``call`` of x (N, ...) in batches of exactly ``size``, the last one filled up with repetitions: (N, ...).
+
+    >>> import torch
+    >>> in_batches(lambda x: 2 * x.view(2), torch.tensor([1, 2, 3]), 2)
+    tensor([2, 4, 6])
+    """
+    missing = -len(x) % size
+    whole = torch.cat([x, x[:1].expand(missing, *x.shape[1:])])
+    return torch.cat([call(part) for part in torch.split(whole, size)])[: len(x)]

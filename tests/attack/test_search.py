@@ -209,3 +209,20 @@ def test_a_search_stopped_at_once_has_the_examples_that_were_broken_before(mlp, 
     found = attack(mlp, images, labels, "1/1000", METHODS[0], stop=lambda: True)
     assert torch.equal(found.success, found.clean_success)
     assert torch.equal(found.finished, ~found.attacked)
+
+
+class InThrees(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x.view(3, 12))
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
+def test_a_network_that_fixes_its_batch_size_is_attacked_in_such_batches(mlp, images, labels, method):
+    fixed, x, y = InThrees(mlp.double()), images[4:7].double(), labels[4:7]
+    found, expected = (attack(net, x, y, "0.3", method) for net in (fixed, mlp))
+    assert torch.equal(found.success, expected.success)
+    torch.testing.assert_close(found.adversarial, expected.adversarial)

@@ -31,6 +31,14 @@ from torch import nn
 def build():
     return nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
 
+class Fixed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inside = build()
+
+    def forward(self, x):
+        return self.inside(x.view(2, 1, 2, 2))
+
 def one_output():
     return nn.Sequential(nn.Flatten(), nn.Linear(4, 1))
 
@@ -152,6 +160,13 @@ def test_batches_change_nothing_but_the_pace(folder: Path) -> None:
     assert [row["image"] for row in parts] == [row["image"] for row in whole]
     margins = [torch.tensor([row["worst margin"] for row in found]) for found in (whole, parts)]
     torch.testing.assert_close(*margins)
+
+
+def test_a_network_that_fixes_its_batch_size_gets_it(folder: Path) -> None:
+    common = ("--data", "data.safetensors", "--format", "json", "--eps", "0.1", "--first", "4")
+    for method in ("interval", "crown"):
+        found = rows(run(folder, "Fixed", *common, "--batch-size", "2", "--method", method))
+        assert [row["image"] for row in found] == [0, 1, 2, 3]
 
 
 def test_stopping_shows_what_was_bounded_until_then(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

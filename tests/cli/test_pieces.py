@@ -36,3 +36,7 @@ def test_pieces_take_about_a_second(
     monkeypatch: pytest.MonkeyPatch, count: int, most: int, seconds: list[float], expected: list[int]
 ) -> None:
     assert sizes(monkeypatch, count, most, seconds) == expected
+
+
+def test_fixed_pieces_are_all_of_one_size() -> None:
+    assert [part.stop - part.start for part in pieces(7, 3, fixed=True)] == [3, 3, 1]
