@@ -147,7 +147,7 @@ Region = Box | LinfBall
 
 
 def check_region(region: Region) -> None:
-    """Refuse what is no region, before its attributes are missed.
+    """Refuse what is no region, before its attributes are missed, and a region of no examples.
 
     >>> check_region(torch.zeros(1, 2))
     Traceback (most recent call last):
@@ -158,6 +158,8 @@ def check_region(region: Region) -> None:
         raise RegionError(
             f"the region is a {type(region).__name__}; give sb.LinfBall(x, eps, clip=(0, 1)) or sb.Box(lower, upper)"
         )
+    if not len(region):
+        raise RegionError("the batch is empty; give at least one example")
 
 
 @cache

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import surebound as sb
-from surebound.errors import BoundError, SpecError
+from surebound.errors import BoundError, RegionError, SpecError
 from surebound.graph import program_of
 from surebound.propagate import elision
 from surebound.propagate.elision import affine_tail
@@ -234,3 +234,19 @@ def test_bad_requests_are_refused():
         sb.worst_margins(net, region, labels + 5)
     with pytest.raises(SpecError, match="flatten the output"):
         sb.worst_margins(nn.Conv2d(3, 1, 1), region, labels)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_an_empty_batch_is_refused_by_every_method(traced):
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)).requires_grad_(False)
+    if traced:
+        program_of(net, torch.zeros(1, 4))
+    nothing, labels, spec = torch.zeros(0, 4), torch.zeros(0).long(), sb.LinearSpec(torch.eye(3))
+    for region in (sb.LinfBall(nothing, "1/10"), sb.Box(nothing, nothing)):
+        for method in METHODS:
+            with pytest.raises(RegionError, match="the batch is empty; give at least one example"):
+                sb.worst_margins(net, region, labels, method=method)
+        with pytest.raises(RegionError, match="the batch is empty"):
+            sb.interval_bounds(net, region)
+        with pytest.raises(RegionError, match="the batch is empty"):
+            sb.linear_bounds(net, region, spec)
