@@ -146,6 +146,22 @@ class LinfBall:
 Region = Box | LinfBall
 
 
+def check_region(region: Region) -> None:
+    """Refuse what is no region, before its attributes are missed, and a region of no examples.
+
+    >>> check_region(torch.zeros(1, 2))
+    Traceback (most recent call last):
+    ...
+    surebound.errors.RegionError: the region is a Tensor; give sb.LinfBall(x, eps, clip=(0, 1)) or sb.Box(lower, upper)
+    """
+    if not isinstance(region, Region):
+        raise RegionError(
+            f"the region is a {type(region).__name__}; give sb.LinfBall(x, eps, clip=(0, 1)) or sb.Box(lower, upper)"
+        )
+    if not len(region):
+        raise RegionError("the batch is empty; give at least one example")
+
+
 @cache
 def _float_radius(eps: Fraction, dtype: torch.dtype) -> float:
     """The smallest number of the dtype that is not below eps."""

@@ -10,11 +10,13 @@ from typing import final
 import torch
 from torch import Tensor
 
+from surebound.attack.options import is_count
 from surebound.attack.result import AttackProgress, Ledger
 from surebound.attack.rows import Problem, Rows
 from surebound.errors import ConfigError
 
 Progress = Callable[[AttackProgress], None]
+Stop = Callable[[], bool]
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Attack(abc.ABC):
     def __post_init__(self) -> None:
         for name in ("steps", "restarts"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if not is_count(value):
                 raise ConfigError(
                     f"{type(self).__name__}({name}={value!r}): {name} must be an integer of at least 1"
                 )
@@ -60,9 +62,17 @@ class Attack(abc.ABC):
 
     @final
     def __call__(
-        self, problem: Problem, ledger: Ledger, examples: Tensor, progress: Progress | None = None
+        self,
+        problem: Problem,
+        ledger: Ledger,
+        examples: Tensor,
+        progress: Progress | None = None,
+        stop: Stop | None = None,
     ) -> None:
-        """Search for violations of some examples (N,), and enter what is found into the ledger."""
+        """Search for violations of some examples (N,), and enter what is found into the ledger.
+
+        ``stop`` is asked after every step; once it says so, the search ends with what it has.
+        """
         total = len(examples) * ledger.trials * self.steps
         for chunk in _chunks(examples, ledger, problem.chunk):
             rows = Rows(problem, ledger, chunk.example, chunk.trial)
@@ -77,9 +87,13 @@ class Attack(abc.ABC):
                     progress(AttackProgress(total - left, total, len(examples), fell))
                 if rows.live == 0:
                     break
+                if stop is not None and stop():
+                    rows.finish()
+                    return
             else:
                 rows.look()
             rows.finish()
+            ledger.finished[chunk.example, chunk.trial] = True
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from surebound.attack.input_gradient import InputGradients
 from surebound.errors import InputError, SpecError
+from surebound.graph.fit import in_batches, other_dtype
 
 Model = Callable[[Tensor], Tensor]
 
@@ -29,6 +30,33 @@ def evaluating(model: Model) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+class FixedBatch(nn.Module):
+    """A network that takes batches of one size only, run on any number of inputs."""
+
+    def __init__(self, model: Model, size: int) -> None:
+        super().__init__()
+        self.model, self.size = model, size
+
+    def forward(self, x: Tensor) -> Tensor:
+        return in_batches(self.model, x, self.size)
+
+
+def any_batch(model: Model, x: Tensor) -> Model:
+    """The network, made to take any batch size if it takes x (B, ...) as a whole only (x.view(3, -1))."""
+    if len(x) < 2:
+        return model
+    with torch.no_grad():
+        try:
+            model(x[:1].clone())
+        except (RuntimeError, ValueError):
+            try:
+                model(x.clone())
+            except (RuntimeError, ValueError):
+                return model  # another mistake: the search will tell it
+            return FixedBatch(model, len(x))
+    return model
 
 
 class Network:
@@ -67,6 +95,9 @@ class Network:
         try:
             logits = self._model(x.clone())
         except Exception as error:
+            other = other_dtype(self._model, x) if isinstance(self._model, nn.Module) else None
+            if other is not None:
+                raise other from error
             error.add_note(f"while running the network on {x.dtype} inputs of shape {tuple(x.shape)}")
             raise
         if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(x):

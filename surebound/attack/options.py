@@ -1,13 +1,42 @@
-"""Look-up of named options, with an error that lists the names there are."""
+"""Options of attacks: their checks, and the look-up of named ones with an error that lists the names there are."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TypeVar
 
 from surebound.errors import ConfigError
 
 T = TypeVar("T")
+
+
+def check_type(owner: object, name: str, kind: type) -> None:
+    """Refuse an option of another type than ``kind``, one of surebound's own classes."""
+    value = getattr(owner, name)
+    if not isinstance(value, kind):
+        raise ConfigError(
+            f"{type(owner).__name__}({name}={value!r}): {name} must be a {kind.__name__}, "
+            f"e.g. {name}={_EXAMPLES[name]}"
+        )
+
+
+_EXAMPLES = {
+    "rule": "Adam(0.1) or Sign(0.25)",
+    "decay": "StepDecay(), or StepDecay(at=()) for a constant step",
+}
+
+
+def is_count(value: object) -> bool:
+    """Is it a whole number of at least 1?"""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def is_positive(value: object) -> bool:
+    """Is it a positive, finite number?"""
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool) and value > 0 and math.isfinite(value)
+    )
 
 
 def pick(table: Mapping[str, T], name: str, what: str) -> T:

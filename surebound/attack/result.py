@@ -22,6 +22,7 @@ class AttackResult:
     predictions: Tensor  # (B,) argmax of the outputs at `adversarial`
     clean_success: Tensor  # (B,) bool: violated without any perturbation
     attacked: Tensor  # (B,) bool: searched; False if broken from the start or already proved
+    finished: Tensor  # (B,) bool: broken, or nothing of its search is left; False only after a `stop`
     steps: Tensor  # (B,) steps taken, as if the trials were made one after the other
     queries: Tensor  # (B,) forward passes for the search, counted the same way
 
@@ -67,6 +68,7 @@ class Ledger:
         self.trials = trials
         self.steps = torch.zeros(len(x), trials, dtype=torch.int64, device=x.device)  # (B, T)
         self.queries = torch.zeros_like(self.steps)  # (B, T)
+        self.finished = torch.zeros_like(self.steps, dtype=torch.bool)  # (B, T) searched to the end
 
     @property
     def fallen(self) -> Tensor:

@@ -7,11 +7,11 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from surebound.attack.base import Attack, Progress
+from surebound.attack.base import Attack, Progress, Stop
 from surebound.attack.box import InnerBox, project
 from surebound.attack.memory import DEFAULT_MEMORY, rows_within
 from surebound.attack.methods.pgd import PGD
-from surebound.attack.network import Model, Network, evaluating
+from surebound.attack.network import Model, Network, any_batch, evaluating
 from surebound.attack.objective import Objective, objective_of, worst
 from surebound.attack.result import AttackResult, Ledger
 from surebound.attack.rows import Problem
@@ -34,6 +34,7 @@ def attack(
     seed: int = 0,
     memory: int = DEFAULT_MEMORY,
     progress: Progress | None = None,
+    stop: Stop | None = None,
 ) -> AttackResult:
     """Look for inputs within ``eps`` of the images (largest absolute difference) that break the network.
 
@@ -41,7 +42,8 @@ def attack(
     and was run through the network once more. Examples that are broken from the start, or that ``proved``
     marks as settled by a bound, are not attacked. The same seed gives the same search, however much
     memory it is given. The network is evaluated in evaluation mode and left as it was;
-    its weights' ``.grad`` is not touched.
+    its weights' ``.grad`` is not touched. ``stop`` is asked after every step whether to end the search there; the
+    result then says by ``finished`` whose search was complete.
 
     Requires: any network from (B, ...) to (B, K) whose examples do not influence each other.
     Property: sound for violations, not for robustness: what is found is a counterexample, what is not found
@@ -55,8 +57,9 @@ def attack(
     """
     region = LinfBall(images, eps, clip)
     return attack_region(
-        model, region, labels, method, spec=spec, proved=proved, seed=seed, memory=memory, progress=progress
-    )
+        model, region, labels, method,
+        spec=spec, proved=proved, seed=seed, memory=memory, progress=progress, stop=stop,
+    )  # fmt: skip
 
 
 def attack_region(
@@ -71,6 +74,7 @@ def attack_region(
     names: Tensor | None = None,  # (B,) int64
     memory: int = DEFAULT_MEMORY,
     progress: Progress | None = None,
+    stop: Stop | None = None,
 ) -> AttackResult:
     """``attack`` inside any region, a box with its own width in every coordinate for example.
 
@@ -80,7 +84,9 @@ def attack_region(
     method = PGD() if method is None else method
     _check(method, proved, seed, len(region))
     with evaluating(model), torch.no_grad():
-        box, network = InnerBox.of(region), Network(model)
+        box = InnerBox.of(region)
+        model = any_batch(model, box.reference)
+        network = Network(model)
         rows = rows_within(model, box.reference[:1], memory) if len(box) else 1
         logits = network.logits(box.reference, rows)  # (B, K)
         objective = _objective(labels, spec, len(box), logits.shape[1])
@@ -94,7 +100,7 @@ def attack_region(
         targets = values.argsort(dim=1, descending=True, stable=True)
         called = torch.arange(len(box)) if names is None else names.long()
         problem = Problem(network, box, objective, targets, choices, seed, rows, called)
-        method(problem, ledger, attacked.nonzero().squeeze(1), progress)
+        method(problem, ledger, attacked.nonzero().squeeze(1), progress, stop)
         return _judge(problem, ledger, clean, attacked)
 
 
@@ -118,6 +124,7 @@ def _judge(problem: Problem, ledger: Ledger, clean: Tensor, attacked: Tensor) ->
         predictions=logits.argmax(1),
         clean_success=clean,
         attacked=attacked,
+        finished=~attacked | ledger.fallen | ledger.finished.all(1),
         steps=ledger.spent(ledger.steps),
         queries=ledger.spent(ledger.queries),
     )
@@ -127,7 +134,7 @@ def _nothing(images: Tensor) -> AttackResult:
     """The result of an empty batch."""
     flags = torch.zeros(0, dtype=torch.bool, device=images.device)
     return AttackResult(
-        images, flags, images.new_zeros(0), flags.long(), flags, flags, flags.long(), flags.long()
+        images, flags, images.new_zeros(0), flags.long(), flags, flags, flags, flags.long(), flags.long()
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from surebound.attack.options import is_positive
 from surebound.attack.rows import Rows
 from surebound.errors import ConfigError
 
@@ -106,5 +107,5 @@ class Sign(StepRule):
 
 
 def _check_rate(name: str, lr: float) -> None:
-    if not (lr > 0 and math.isfinite(lr)):
+    if not is_positive(lr):
         raise ConfigError(f"{name}(lr={lr!r}): the step size must be a positive number")

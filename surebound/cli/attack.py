@@ -12,7 +12,8 @@ import typer
 from surebound.cli.bar import Bar
 from surebound.cli.options import Data, DataDir, Target, Weights
 from surebound.cli.output import Cell, Format, print_table
-from surebound.errors import GraphError, InputError
+from surebound.cli.signals import exit_code, stop_on_signals
+from surebound.errors import BoundError, GraphError, InputError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -86,7 +87,8 @@ def attack(
     """Attack a network inside l-infinity balls around test images.
 
     Whatever is found lies in the ball exactly and was run through the network again. Images that interval
-    bounds prove robust cannot fall and are skipped, unless --attack-proved asks for the check.
+    bounds prove robust cannot fall and are skipped, unless --attack-proved asks for the check. Ctrl-C ends the
+    search after the step it is at: what was found until then is shown, and saved with --save.
 
     Examples:
 
@@ -112,7 +114,7 @@ def attack(
     began = time.monotonic()
     with Bar("bounding") as bar:
         proved = _proved(found.model, region, labels, bar)
-    with Bar("attacking") as bar:
+    with Bar("attacking") as bar, stop_on_signals() as stopped:
 
         def show(now: AttackProgress) -> None:
             bar.show(now.done, now.total, f"{now.broken} of {now.examples} broken")
@@ -120,11 +122,15 @@ def attack(
         result = search(
             found.model, images, labels, eps, method,
             proved=None if attack_proved else proved, seed=seed, memory=memory * 2**20, progress=show,
+            stop=lambda: bool(stopped),
         )  # fmt: skip
     seconds = time.monotonic() - began
     print_table(COLUMNS, [_row(name, eps, result, proved, seconds)], form)
     if save is not None:
         _save(save, result, labels)
+    partial = not bool(result.finished.all())  # a signal after the last step came too late to matter
+    if partial:
+        typer.echo(_partial(result, save), err=True)
     contradicted = (result.success & proved).nonzero().squeeze(1).tolist()
     if contradicted:
         typer.echo(
@@ -133,11 +139,25 @@ def attack(
             err=True,
         )
         raise typer.Exit(EXIT_CONTRADICTION)
+    if partial:
+        raise typer.Exit(exit_code(stopped[0]))
+
+
+def _partial(result: AttackResult, save: Path | None) -> str:
+    """What a search that was stopped can say."""
+    searched = int(result.attacked.sum())
+    finished = int((result.attacked & result.finished).sum())
+    broken = int((result.attacked & result.success).sum())
+    kept = "" if save is None else f"; {save} holds what was found until then"
+    return (
+        f"stopped, so this is partial: of {searched} images to search, {finished} are finished and {broken} broken; "
+        f"the error under attack is that of what was searched so far, and can only grow{kept}"
+    )
 
 
 COLUMNS = (
     "attack", "eps", "examples", "clean error", "error under attack",
-    "proved", "searched", "undecided", "seconds",
+    "proved", "searched", "finished", "undecided", "seconds",
 )  # fmt: skip
 
 
@@ -146,7 +166,8 @@ def _row(name: Name, eps: str, result: AttackResult, proved: Tensor, seconds: fl
     undecided = int((~result.success & ~proved).sum())
     return [
         name.value, eps, len(result), _percent(result.clean_error), _percent(result.error),
-        int(proved.sum()), int(result.attacked.sum()), undecided, round(seconds, 1),
+        int(proved.sum()), int(result.attacked.sum()), int((result.attacked & result.finished).sum()), undecided,
+        round(seconds, 1),
     ]  # fmt: skip
 
 
@@ -178,9 +199,12 @@ def _proved(model: nn.Module, region: LinfBall, labels: Tensor, bar: Bar) -> Ten
                 part = slice(first, first + BOUND_BATCH)
                 settled[part] = proved(worst_margins(model, region[part], labels[part])).all(1)
                 bar.show(min(part.stop, len(labels)), len(labels))
-    except GraphError as error:
+    except (GraphError, BoundError) as error:  # not traced, or no finite bound: an attack needs neither
         reason = str(error).splitlines()[0]
-        typer.echo(f"surebound: no bounds for this network, so everything is attacked ({reason})", err=True)
+        typer.echo(
+            f"surebound: no bounds for this network, so nothing is proved and everything is attacked ({reason})",
+            err=True,
+        )
         settled[:] = False
     return settled
 
@@ -199,6 +223,7 @@ def _save(path: Path, result: AttackResult, labels: Tensor) -> None:
         "images": result.adversarial,
         "labels": labels,
         "success": result.success,
+        "finished": result.finished,
         "margins": result.margins,
         "predictions": result.predictions,
     }

@@ -10,6 +10,7 @@ import typer
 from surebound.cli.bar import Bar
 from surebound.cli.options import DataDir, Weights
 from surebound.cli.output import Cell, Format, print_table
+from surebound.cli.pieces import pieces
 from surebound.errors import InputError
 
 if TYPE_CHECKING:
@@ -79,12 +80,18 @@ def bounds(
     clip: Annotated[
         tuple[float, float], typer.Option("--clip", help="Range of valid inputs; the ball is cut to it.")
     ] = (0.0, 1.0),
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images bounded at a time.")] = 100,
+    batch_size: Annotated[
+        int,
+        typer.Option(
+            "--batch-size", min=1, help="At most so many images at a time; slow methods take fewer."
+        ),
+    ] = 100,
     form: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.TABLE,
 ) -> None:
     """Bound a network's outputs over l-infinity balls around images.
 
-    An image is proved robust when no class can overtake the true one anywhere in its ball.
+    An image is proved robust when no class can overtake the true one anywhere in its ball. Ctrl-C shows the table of
+    the images bounded until then.
 
     Examples:
 
@@ -95,6 +102,7 @@ def bounds(
     import torch
 
     from surebound.experiment.target import load_target
+    from surebound.graph import program_of
     from surebound.native import keep_memory
     from surebound.region import LinfBall
 
@@ -107,13 +115,15 @@ def bounds(
     stopped = None
     try:
         with torch.no_grad(), Bar("bounding") as bar:
-            for start in range(0, len(chosen), batch_size):
-                numbers = chosen[start : start + batch_size]
+            # A network that fixes its batch size (x.view(8, -1)) takes no smaller pieces.
+            batch, _ = test.batch(torch.tensor(chosen[:batch_size]))
+            fixed = program_of(network, batch).graph.input_shape[0] is not None
+            for part in pieces(len(chosen), batch_size, fixed=fixed):
+                numbers = chosen[part]
                 images, labels = test.batch(torch.tensor(numbers))
                 rows += bound(network, LinfBall(images, eps, clip), labels, numbers, method, soundness)
-                done = start + len(numbers)
-                bar.kept = f"the table has the first {done} of {len(chosen)} images"
-                bar.show(done, len(chosen))
+                bar.kept = f"the table has the first {part.stop} of {len(chosen)} images"
+                bar.show(part.stop, len(chosen))
     except KeyboardInterrupt as error:
         stopped = error
     if rows or stopped is None:

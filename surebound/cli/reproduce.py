@@ -101,7 +101,7 @@ def reproduce(
 
 
 def _work(wanted: list[Artefact], plans: list[Plan], bench: Bench, level: Scale, out: Path) -> None:
-    from surebound.cli.train import stop_on_signals
+    from surebound.cli.signals import stop_on_signals
     from surebound.experiment.reproduce.execute import execute
     from surebound.experiment.run import Caller
     from surebound.report.artefacts.write import write

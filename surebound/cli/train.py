@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from surebound.cli.options import DataDir
 from surebound.cli.output import Format, print_table
+from surebound.cli.signals import stop_on_signals
 from surebound.errors import InputError
 
 if TYPE_CHECKING:
@@ -181,22 +179,3 @@ def _supervise(name: str, path: Path, data_dir: Path | None, work: Callable[[Cal
         raise typer.Exit(EXIT_STOPPED)
     typer.echo(f"finished: {describe_errors(result.errors)}")
     typer.echo(f"run directory: {path}")
-
-
-@contextmanager
-def stop_on_signals() -> Iterator[list[int]]:
-    """A list that receives SIGINT and SIGTERM instead of the process; a second one acts as usual."""
-    received: list[int] = []
-    before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def receive(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        signal.signal(number, before[number])
-
-    for number in before:
-        signal.signal(number, receive)
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

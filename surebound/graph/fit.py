@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import torch
 from torch import Tensor, nn
 
 from surebound.errors import InputError, SureboundError
@@ -27,6 +28,14 @@ def forward(model: nn.Module, x: Tensor) -> Tensor:
 
 
 def _misfit(model: nn.Module, x: Tensor, error: Exception) -> InputError:
+    other = other_dtype(model, x)
+    if other is not None:
+        return other
+    return InputError(f"the network does not take inputs of shape {tuple(x.shape[1:])} ({first_line(error)})")
+
+
+def other_dtype(model: nn.Module, x: Tensor) -> InputError | None:
+    """What to say if the inputs are of another dtype than the network's weights; None if they are not."""
     values = (*model.parameters(), *model.buffers())
     weights = sorted({str(value.dtype) for value in values if value.is_floating_point()})
     if weights and str(x.dtype) not in weights:
@@ -34,7 +43,7 @@ def _misfit(model: nn.Module, x: Tensor, error: Exception) -> InputError:
         return InputError(
             f"the inputs are {given}, the network {own}: convert one of them, x.to({weights[0]}) or model.to({x.dtype})"
         )
-    return InputError(f"the network does not take inputs of shape {tuple(x.shape[1:])} ({first_line(error)})")
+    return None
 
 
 def first_line(error: BaseException) -> str:
@@ -53,3 +62,15 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
+
+
+def in_batches(call: Callable[[Tensor], Tensor], x: Tensor, size: int) -> Tensor:
+    """``call`` of x (N, ...) in batches of exactly ``size``, the last one filled up with repetitions: (N, ...).
+
+    >>> import torch
+    >>> in_batches(lambda x: 2 * x.view(2), torch.tensor([1, 2, 3]), 2)
+    tensor([2, 4, 6])
+    """
+    missing = -len(x) % size
+    whole = torch.cat([x, x[:1].expand(missing, *x.shape[1:])])
+    return torch.cat([call(part) for part in torch.split(whole, size)])[: len(x)]

@@ -244,6 +244,7 @@ def _check(program: Program, model: nn.Module, example: Tensor) -> None:
                 raise TraceMismatchError(
                     f"the traced network returns {tuple(got.shape)}, the module {tuple(expected.shape)}"
                 )
+            _check_finite(model, expected)
             scale = expected.abs().max().clamp(min=1.0)
             if not bool((got - expected).abs().max() <= TRACE_TOLERANCE * scale):
                 raise TraceMismatchError(
@@ -251,3 +252,20 @@ def _check(program: Program, model: nn.Module, example: Tensor) -> None:
                     "random inputs; is forward() random, or does it read state that changes? "
                     "Make it a function of its input."
                 )
+
+
+def _check_finite(model: nn.Module, outputs: Tensor) -> None:
+    """Outputs that are not finite cannot be compared; say where that comes from."""
+    if bool(outputs.isfinite().all()):
+        return
+    values = [*model.named_parameters(), *model.named_buffers()]
+    wrong = [name for name, value in values if value.is_floating_point() and not bool(value.isfinite().all())]
+    if wrong:
+        raise GraphError(
+            f"{', '.join(wrong)} of the network hold(s) NaN or infinite values; no bound can be computed: "
+            "load weights that are finite"
+        )
+    raise GraphError(
+        "the network's outputs are NaN or infinite on random inputs in [0, 1] although its weights are finite; "
+        "look for an overflow, a division by 0, or a root or logarithm of negative numbers"
+    )

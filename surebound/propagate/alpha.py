@@ -110,6 +110,8 @@ def _descend(
         leaves = now.map(lambda v: v.detach().requires_grad_())
         with torch.enable_grad():
             upper = free.upper(free.pull(*free.query(c, d), alphas=leaves.alphas, betas=leaves.betas))
+        if not upper.requires_grad:  # every slope lies behind a call that is bounded by intervals
+            return start
         if goal is None:  # rounding will cost about as much as it does at the start
             goal = -2 * (paid.t() - upper.detach()).clamp(min=0).nan_to_num(0.0, posinf=0.0)
         better = upper.detach() < value[:, active]

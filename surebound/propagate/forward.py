@@ -18,6 +18,7 @@ from torch import Tensor
 from surebound.errors import BoundError, InputError
 from surebound.flags import exact_kernels
 from surebound.graph import Node, Program
+from surebound.graph.fit import in_batches
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness, gamma
@@ -173,13 +174,14 @@ class _Wide:
         def linear(x: Tensor) -> Tensor:
             return step.apply(x, *arguments(x.shape[0])) - step.apply(x[:1] * 0, *arguments(1))
 
-        def absolute(x: Tensor) -> Tensor:
+        def magnitude(x: Tensor) -> Tensor:
+            if step.fixed is not None and x.shape[0] != step.fixed:
+                return in_batches(magnitude, x, step.fixed)
             rest, kwargs = arguments(x.shape[0])
-            one, one_kwargs = arguments(1)
-            result: Tensor = affine.magnitude(x, *rest, **kwargs) - affine.magnitude(
-                x[:1] * 0, *one, **one_kwargs
-            )
-            return result
+            return affine.magnitude(x, *rest, **kwargs)
+
+        def absolute(x: Tensor) -> Tensor:
+            return magnitude(x) - magnitude(x[:1] * 0)
 
         rest, kwargs = step.arguments(out.shape[0])
         terms = affine.count(step.in_shape, *rest, **kwargs)

@@ -15,7 +15,7 @@ from surebound.graph import Graph, Node, Program, once_per_graph, program_of
 from surebound.graph.program import Ref, resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness, no_information
-from surebound.region import Region
+from surebound.region import Region, check_region
 from surebound.rules import Context, check_supported, describe, find
 
 Observer = Callable[[Node, Any], None]
@@ -39,6 +39,7 @@ def interval_bounds(
     3.0
     """
     mode = Soundness.of(soundness)
+    check_region(region)
     program = program_of(model, region.reference)
     result = propagate(program, region.interval(mode), mode, consume=region.makes_memory)
     if mode is Soundness.NONE:

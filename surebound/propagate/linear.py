@@ -21,7 +21,7 @@ from surebound.propagate.alpha import Adam, optimise
 from surebound.propagate.backward import Evaluation, Relaxed
 from surebound.propagate.elision import affine_tail, merged_margins, outputs_of
 from surebound.propagate.intermediate import MEMORY, relax
-from surebound.region import Region
+from surebound.region import Region, check_region
 from surebound.rules.relax_lines import Slopes
 from surebound.spec import LinearSpec
 
@@ -66,6 +66,14 @@ class Crown:
         return upper
 
 
+CROWNS: dict[str, Crown] = {
+    "crown-ibp": Crown(intermediate="interval"),
+    "crown": Crown(),
+    "wong": Crown(slopes="upper"),  # the dual network of Wong & Kolter 2018
+    "alpha-crown": Crown(adam=Adam()),
+}
+
+
 @dataclass(frozen=True)
 class LinearBounds:
     """c.z + d <= coefficients . x + offset for every input x of the region, and the maximum of that.
@@ -86,12 +94,13 @@ def linear_bounds(
     region: Region,
     spec: LinearSpec,
     *,
-    method: Crown = Crown(),  # noqa: B008  (frozen)
+    method: str | Crown = "crown",
     soundness: Soundness | str = Soundness.DEPLOYED,
 ) -> LinearBounds:
     """Bound every row of a specification by a linear function of the input.
 
     requirement: outputs of shape (B, K)
+    method:      "crown-ibp", "crown", "wong", "alpha-crown" or a Crown(...)
     return:      LinearBounds
     property:    sound for the executions that ``soundness`` names; not complete
     reference:   Zhang et al. 2018, theorem 3.2; Singh et al. 2019
@@ -102,17 +111,27 @@ def linear_bounds(
     >>> bounds.coefficients.shape
     torch.Size([1, 1, 2])
     """
-    mode = Soundness.of(soundness)
+    mode, how = Soundness.of(soundness), _crown_of(method)
+    check_region(region)
     program = program_of(model, region.reference)
     box = region.interval(mode)
     c, d = spec.rows(box.shape[0], outputs_of(program, box))
     a = box.lower.new_zeros((*c.shape[:2], *box.shape[1:]))
     offset, upper, corner = torch.zeros_like(d, dtype=torch.float64), d.to(a), torch.zeros_like(a)
-    for at, relaxed, found in evaluations(program, box, c, d, mode, method):
+    for at, relaxed, found in evaluations(program, box, c, d, mode, how):
         a[at] = found.form.coefficients.transpose(0, 1)
         offset[at], upper[at] = found.form.offset.t(), found.upper
         corner[at] = relaxed.corner(found.form).transpose(0, 1)
     return LinearBounds(a, offset, upper, corner, box)
+
+
+def _crown_of(method: str | Crown) -> Crown:
+    found = CROWNS.get(method) if isinstance(method, str) else method
+    if not isinstance(found, Crown):
+        raise InputError(
+            f"method={method!r} gives no linear functions; give one of {', '.join(CROWNS)}, or a Crown(...)"
+        )
+    return found
 
 
 At = tuple[slice, slice]  # examples, rows

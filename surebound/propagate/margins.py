@@ -13,13 +13,12 @@ from surebound.graph import Program, program_of
 from surebound.graph.runs import assemble
 from surebound.interval import Interval
 from surebound.numerics import Soundness
-from surebound.propagate.alpha import Adam
 from surebound.propagate.elision import Tail, affine_tail, check_one_of, margins_from, outputs_of
 from surebound.propagate.interval import propagate
-from surebound.propagate.linear import Crown
+from surebound.propagate.linear import CROWNS
 from surebound.propagate.symbolic import Symbolic
 from surebound.propagate.zonotope import Zonotope
-from surebound.region import Region
+from surebound.region import Region, check_region
 from surebound.spec import LinearSpec, Spec, check_labels, classification
 
 
@@ -37,10 +36,7 @@ METHODS: dict[str, Method | None] = {
     "interval": None,
     "zonotope": Zonotope(),
     "symbolic": Symbolic(),
-    "crown-ibp": Crown(intermediate="interval"),
-    "crown": Crown(),
-    "wong": Crown(slopes="upper"),  # the dual network of Wong & Kolter 2018
-    "alpha-crown": Crown(adam=Adam()),
+    **CROWNS,
 }
 
 
@@ -71,6 +67,7 @@ def worst_margins(
     [[1.0, 0.0]]
     """
     mode = Soundness.of(soundness)
+    check_region(region)
     program = program_of(model, region.reference)
     if isinstance(spec, Spec):
         program, spec = as_linear(model, region.reference, spec)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from surebound.errors import BoundError
 from surebound.graph import Node
+from surebound.graph.fit import in_batches
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.native import wide
@@ -54,6 +55,7 @@ class AffineStep:
     error: Tensor | None = None
     absolute: Tensor | None = None  # (B,), float64: underflow
     trains: bool = False  # no rounding control: the offset may be summed in the dtype itself
+    fixed: int | None = None  # the batch size, where the network fixes it
 
     owes = 0.0
 
@@ -64,6 +66,8 @@ class AffineStep:
     def apply(self, x: Tensor, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """The operator itself on x (N, *in), with the constant arguments given."""
         at = self.affine.position
+        if self.fixed is not None and x.shape[0] != self.fixed:
+            return in_batches(lambda part: self.apply(part, rest, kwargs), x, self.fixed)
         return self.operator(*rest[:at], x, *rest[at:], **kwargs)
 
     def linear(self, x: Tensor) -> Tensor:
@@ -144,11 +148,14 @@ class AffineStep:
         def arguments(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
             return constants.arguments(node, affine.position, batch)
 
-        step = cls(affine, operator or node.target, arguments, in_shape, None)
+        fixed = constants.program.graph.input_shape[0]
+        step = cls(affine, operator or node.target, arguments, in_shape, None, fixed=fixed)
         rest, kwargs = arguments(1)
         if affine.constant is not None and operator is None:
             return dataclasses.replace(step, constant=affine.constant(in_shape, *rest, **kwargs))
-        constant = step.apply(like.new_zeros((1, *in_shape[1:])), rest, kwargs)
+        constant = step.apply(like.new_zeros((fixed or 1, *in_shape[1:])), rest, kwargs)
+        if fixed is not None:
+            constant = _of_one_example(constant, node)
         if constant.requires_grad:  # equal numbers may have different gradients
             return dataclasses.replace(step, constant=constant)
         return (
@@ -294,3 +301,13 @@ def step_of(
         if step is not None:
             return step.with_lower(slopes) if isinstance(step, Lines) else step
     return ConstantStep(out.lower, out.upper)
+
+
+def _of_one_example(constant: Tensor, node: Node) -> Tensor:
+    """The constant (1, *out) of a batch (B, *out) of equal examples."""
+    if not torch.equal(constant, constant[:1].expand_as(constant)):
+        raise BoundError(
+            "the network fixes its batch size and treats its examples differently; give it a free batch size "
+            f"({describe(node)})"
+        )
+    return constant[:1]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from typer.testing import CliRunner, Result
 
-from surebound.attack import AttackProgress, attack, starts
+from surebound.attack import AttackProgress, AttackResult, attack, starts
 from surebound.attack.methods import BY_NAME, PGD
 from surebound.cli import attack as command
 from surebound.cli import build_app
@@ -28,6 +31,15 @@ def build():
 class Odd(nn.Module):
     def forward(self, x):
         return torch.linalg.matrix_exp(x[:, 0])[:, 0]
+
+class Quotient(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.over, self.under = nn.Linear(4, 3), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.over(x.flatten(1)) / self.under(x.flatten(1))
 """
 
 
@@ -123,9 +135,19 @@ def test_a_network_without_bounds_is_attacked_as_a_whole(name):
         f"{name}:Odd", "--data", "data.safetensors", "--eps", "0.1", "--steps", "2", "--format", "json"
     )
     # Its outputs are (B, 2) but the labels go to 2: refused, after the bounds were found missing.
-    assert "no bounds for this network, so everything is attacked" in result.stderr
+    assert "no bounds for this network, so nothing is proved and everything is attacked" in result.stderr
     assert result.exit_code == 2
     assert "labels must be in 0..1" in result.stderr
+
+
+def test_a_network_whose_bounds_do_not_exist_is_attacked_as_a_whole(name):
+    arguments = ("--data", "data.safetensors", "--eps", "0.2", "--steps", "5", "--format", "json")
+    result = run(f"{name}:Quotient", *arguments)  # the divisor may be 0
+    assert result.exit_code == 0, result.output
+    assert "no bounds for this network, so nothing is proved and everything is attacked (" in result.stderr
+    (row,) = json.loads(result.stdout)
+    assert row["proved"] == 0
+    assert row["searched"] == row["finished"] > 0
 
 
 @pytest.mark.parametrize(
@@ -150,12 +172,57 @@ def test_without_data_it_says_what_to_give(name):
     assert "give --data" in result.stderr
 
 
-def test_stopping_says_how_far_it_came(name, monkeypatch):
+def interrupting(at: int) -> Callable[..., AttackResult]:
+    """The library's search, with Ctrl-C pressed ``at`` steps after its start."""
+
+    def search(*args: Any, progress: Callable[[AttackProgress], None], **kwargs: Any) -> AttackResult:
+        steps = itertools.count(1)
+
+        def show(now: AttackProgress) -> None:
+            progress(now)
+            if next(steps) == at:
+                signal.raise_signal(signal.SIGINT)
+
+        return attack(*args, progress=show, **kwargs)
+
+    return search
+
+
+def test_stopping_keeps_what_was_found(name, monkeypatch):
+    monkeypatch.setattr(sys.modules["surebound.attack"], "attack", interrupting(at=10))
+    words = ("--eps", "0.4", "--steps", "50", "--restarts", "3")
+    result = given(name, *words, "--save", "found.safetensors", "--format", "json")
+    assert result.exit_code == 130, result.output
+    (row,) = json.loads(result.stdout)
+    found, arrays = load_file("found.safetensors"), load_file("data.safetensors")
+    wrong = network()(found["images"]).argmax(1) != arrays["labels"]
+    assert torch.equal(wrong, found["success"])
+    assert bool(((found["images"] - arrays["images"]).abs() <= 0.4).all())
+    broken = int(wrong.sum()) - 3  # three were wrong from the start
+    assert 0 < broken == row["finished"] < row["searched"]
+    assert int((~found["finished"]).sum()) == row["searched"] - row["finished"]
+    assert (
+        f"stopped, so this is partial: of {row['searched']} images to search, {broken} are finished and {broken} broken"
+        in result.stderr
+    )
+    assert "found.safetensors holds what was found until then" in result.stderr
+
+
+def test_stopping_without_a_file_still_shows_the_table(name, monkeypatch):
+    monkeypatch.setattr(sys.modules["surebound.attack"], "attack", interrupting(at=1))
+    result = given(name, "--eps", "0.1")
+    assert result.exit_code == 130, result.output
+    assert "error under attack" in result.stdout
+    assert "holds" not in result.stderr
+
+
+def test_a_second_signal_stops_at_once(name, monkeypatch):
     def stopped(*args: object, progress: Callable[[AttackProgress], None], **kwargs: object) -> None:
         progress(AttackProgress(done=25, total=100, examples=7, broken=2))
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(sys.modules["surebound.attack"], "attack", stopped)
     result = given(name, "--eps", "0.1")
-    assert result.exit_code != 0
+    assert result.exit_code == 130
     assert "stopped at 25%, 2 of 7 broken; nothing was kept" in result.stderr

@@ -185,3 +185,44 @@ def test_without_a_violation_the_largest_value_decides_and_the_lowest_trial_amon
         x, value = torch.full((1, 1), float(trial)), torch.tensor([[-0.5, -0.2, -0.2][trial]])
         ledger.enter(torch.tensor([0]), torch.tensor([trial]), x, value, torch.tensor([1]), torch.tensor([1]))
     assert ledger.x.item() == 1.0
+
+
+@pytest.mark.parametrize("method", METHODS[:3], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("memory", [10_000, 2**28])
+def test_a_stopped_search_says_what_it_finished(mlp, images, labels, method, memory):
+    whole = attack(mlp, images, labels, "0.06", method, memory=memory)
+    assert bool(whole.finished.all())
+    for steps in (1, 3, 7, 10**6):
+        asked = itertools.count(1)
+        found = attack(
+            mlp, images, labels, "0.06", method, memory=memory, stop=lambda a=asked, n=steps: next(a) >= n
+        )
+        # What is reported holds at the inputs that are given, and what was finished is what the whole search says.
+        assert torch.equal(found.success, mlp(found.adversarial).argmax(1) != labels)
+        assert torch.equal(found.success[found.finished], whole.success[found.finished])
+        assert bool((found.success <= whole.success).all())
+        assert bool(found.finished[~found.attacked].all() and found.finished[found.success].all())
+        assert bool(found.finished.all()) == (steps == 10**6)
+
+
+def test_a_search_stopped_at_once_has_the_examples_that_were_broken_before(mlp, images, labels):
+    found = attack(mlp, images, labels, "1/1000", METHODS[0], stop=lambda: True)
+    assert torch.equal(found.success, found.clean_success)
+    assert torch.equal(found.finished, ~found.attacked)
+
+
+class InThrees(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x.view(3, 12))
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
+def test_a_network_that_fixes_its_batch_size_is_attacked_in_such_batches(mlp, images, labels, method):
+    fixed, x, y = InThrees(mlp.double()), images[4:7].double(), labels[4:7]
+    found, expected = (attack(net, x, y, "0.3", method) for net in (fixed, mlp))
+    assert torch.equal(found.success, expected.success)
+    torch.testing.assert_close(found.adversarial, expected.adversarial)

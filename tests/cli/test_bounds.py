@@ -31,6 +31,14 @@ from torch import nn
 def build():
     return nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
 
+class Fixed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inside = build()
+
+    def forward(self, x):
+        return self.inside(x.view(2, 1, 2, 2))
+
 def one_output():
     return nn.Sequential(nn.Flatten(), nn.Linear(4, 1))
 
@@ -154,8 +162,15 @@ def test_batches_change_nothing_but_the_pace(folder: Path) -> None:
     torch.testing.assert_close(*margins)
 
 
+def test_a_network_that_fixes_its_batch_size_gets_it(folder: Path) -> None:
+    common = ("--data", "data.safetensors", "--format", "json", "--eps", "0.1", "--first", "4")
+    for method in ("interval", "crown"):
+        found = rows(run(folder, "Fixed", *common, "--batch-size", "2", "--method", method))
+        assert [row["image"] for row in found] == [0, 1, 2, 3]
+
+
 def test_stopping_shows_what_was_bounded_until_then(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = rows(run(folder, "build", *COMMON, "--eps", "0.1", "--batch-size", "2"))
+    whole = rows(run(folder, "build", *COMMON, "--eps", "0.1"))
     calls = iter([True, False])
 
     def stopping(*args: Any) -> Any:
@@ -164,10 +179,12 @@ def test_stopping_shows_what_was_bounded_until_then(folder: Path, monkeypatch: p
         return margin_rows(*args)
 
     monkeypatch.setattr("surebound.cli.bounds.margin_rows", stopping)
-    result = run(folder, "build", *COMMON, "--eps", "0.1", "--batch-size", "2")
-    assert result.exit_code != 0
-    assert json.loads(result.stdout) == whole[:2]
-    assert "stopped at 40%; the table has the first 2 of 5 images" in result.stderr
+    result = run(
+        folder, "build", *COMMON, "--eps", "0.1"
+    )  # the batch size is 100: one image is kept nevertheless
+    assert result.exit_code == 130
+    assert json.loads(result.stdout) == whole[:1]
+    assert "stopped at 20%; the table has the first 1 of 5 images" in result.stderr
 
 
 def test_npz_and_an_instance_work_too(folder: Path) -> None:

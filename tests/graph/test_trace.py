@@ -213,3 +213,20 @@ def test_a_network_that_ignores_its_input_is_a_point():
 
     bounds = sb.interval_bounds(Constant(), sb.LinfBall(torch.zeros(1, 3), 1))
     assert bounds.lower.tolist() == [[2.0, 2.0]] and bounds.upper.tolist() == [[2.0, 2.0]]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_named(value):
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    net[2].weight.data[1, 0] = value
+    with pytest.raises(GraphError, match=r"^2\.weight of the network hold\(s\) NaN or infinite values"):
+        trace(net, torch.zeros(1, 3))
+
+
+def test_outputs_that_are_not_finite_are_explained():
+    class Root(nn.Module):
+        def forward(self, x):
+            return torch.sqrt(x - 2)
+
+    with pytest.raises(GraphError, match="outputs are NaN or infinite on random inputs.*negative numbers"):
+        trace(Root(), torch.zeros(1, 3))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import surebound as sb
 from benchmarks.common import peak_bytes
-from surebound.errors import InputError
+from surebound.errors import InputError, RegionError
 from surebound.graph import program_of
 from surebound.interval import Interval
 from surebound.numerics import Soundness
@@ -259,6 +259,24 @@ def test_a_network_of_many_operators(method: str) -> None:
     assert bool((found.double() >= samples).all())
 
 
+class Sign(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sign(x)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("last", [nn.Softmax(1), Sign()], ids=["softmax", "sign"])
+def test_slopes_behind_an_operator_without_lines_are_left_alone(last: nn.Module, mode: str) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3), last).requires_grad_(False)
+    region, labels = sb.LinfBall(torch.rand(2, 4), "1/10"), torch.tensor([0, 1])
+    found = sb.worst_margins(net, region, labels, method="alpha-crown", soundness=mode)
+    # An operator that gets lines one day may only make it tighter.
+    assert bool((found <= sb.worst_margins(net, region, labels, method="crown", soundness=mode)).all())
+    z = net(region.x)
+    assert bool((z - z.gather(1, labels[:, None]) <= found + 1e-6).all())
+
+
 @pytest.mark.parametrize("mode", ["real", "deployed"])
 def test_splits_cover_the_box_and_full_patterns_are_exact(mode: str) -> None:
     """Every pattern's bound is at least its true maximum, and with optimised multipliers comes close."""
@@ -384,6 +402,13 @@ def test_infinite_and_nan_never_prove() -> None:
         assert bool((sb.worst_margins(tiny_net(0), wide, spec=spec, method=method) > 1e30).all())
 
 
+def test_linear_bounds_know_the_methods_by_name() -> None:
+    net, region, spec = tiny_net(0), sb.LinfBall(torch.zeros(2, 3), "1/4"), sb.LinearSpec(spec_rows(3))
+    for name in ("crown-ibp", "crown", "wong", "alpha-crown"):
+        found = linear_bounds(net, region, spec, method=name)
+        assert torch.equal(found.upper, linear_bounds(net, region, spec, method=NAMED[name]).upper)  # type: ignore[arg-type]
+
+
 def test_bad_input_is_refused() -> None:
     net, x = tiny_net(0), torch.zeros(2, 3)
     labels = torch.tensor([0, 1])
@@ -397,6 +422,13 @@ def test_bad_input_is_refused() -> None:
         Crown(memory=0)
     with pytest.raises(InputError, match="rates > 0"):
         Adam(alpha_rate=0)
+    for bounds in (sb.interval_bounds, sb.worst_margins, functools.partial(linear_bounds, spec=labels)):
+        with pytest.raises(RegionError, match=r"the region is a Tensor; give sb.LinfBall.*or sb.Box"):
+            bounds(net, x)  # type: ignore[operator]
+    with pytest.raises(
+        InputError, match="method='interval' gives no linear functions; give one of crown-ibp, "
+    ):
+        linear_bounds(net, sb.LinfBall(x, 1), sb.LinearSpec(spec_rows(3)), method="interval")
     with pytest.raises(InputError, match="labels or spec"):
         sb.worst_margins(net, sb.LinfBall(x, 1), method="crown")
     root = relax(program_of(net, x), sb.LinfBall(x, 1).interval(), Soundness.DEPLOYED, own=False)

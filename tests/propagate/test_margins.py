@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import surebound as sb
-from surebound.errors import SpecError
+from surebound.errors import BoundError, RegionError, SpecError
 from surebound.graph import program_of
 from surebound.propagate import elision
 from surebound.propagate.elision import affine_tail
+from surebound.propagate.margins import METHODS
 
 MODES = ("none", "real", "deployed")
 
@@ -46,6 +47,43 @@ def test_unelided_margins_are_upper_minus_lower():
     bounds = sb.interval_bounds(net, region, "none")
     expected = (bounds.upper - bounds.lower.gather(1, labels[:, None])).scatter(1, labels[:, None], 0.0)
     torch.testing.assert_close(sb.worst_margins(net, region, labels, soundness="none", elide=False), expected)
+
+
+class FixedBatch(nn.Module):
+    """Takes batches of 3 only: before its layers, between them, or after."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.where, self.shift = where, nn.Parameter(torch.randn(3, 4))
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.where == "each its own":
+            return self.last(F.relu(self.first(x.view(3, 4) + self.shift)))
+        if self.where == "before":
+            return self.last(F.relu(self.first(x.view(3, 4))))
+        h = self.first(x)
+        h = F.relu(h.view(3, 6) if self.where == "between" else h)
+        return self.last(h).view(3, 3) if self.where == "after" else self.last(h)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("where", ["before", "between", "after"])
+def test_a_network_that_fixes_its_batch_size(where, method):
+    net = FixedBatch(where).requires_grad_(False)
+    free = nn.Sequential(net.first, nn.ReLU(), net.last)
+    region, labels = sb.LinfBall(torch.rand(3, 4), "1/10"), torch.tensor([0, 1, 2])
+    found = sb.worst_margins(net, region, labels, method=method)
+    torch.testing.assert_close(found, sb.worst_margins(free, region, labels, method=method))
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "interval"])
+def test_examples_that_a_network_treats_differently_are_refused(method):
+    net = FixedBatch("each its own").requires_grad_(False)
+    region, labels = sb.LinfBall(torch.rand(3, 4), "1/10"), torch.tensor([0, 1, 2])
+    with pytest.raises(BoundError, match="fixes its batch size and treats its examples differently"):
+        sb.worst_margins(net, region, labels, method=method)
 
 
 def test_one_affine_layer_is_exact():
@@ -196,3 +234,19 @@ def test_bad_requests_are_refused():
         sb.worst_margins(net, region, labels + 5)
     with pytest.raises(SpecError, match="flatten the output"):
         sb.worst_margins(nn.Conv2d(3, 1, 1), region, labels)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_an_empty_batch_is_refused_by_every_method(traced):
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)).requires_grad_(False)
+    if traced:
+        program_of(net, torch.zeros(1, 4))
+    nothing, labels, spec = torch.zeros(0, 4), torch.zeros(0).long(), sb.LinearSpec(torch.eye(3))
+    for region in (sb.LinfBall(nothing, "1/10"), sb.Box(nothing, nothing)):
+        for method in METHODS:
+            with pytest.raises(RegionError, match="the batch is empty; give at least one example"):
+                sb.worst_margins(net, region, labels, method=method)
+        with pytest.raises(RegionError, match="the batch is empty"):
+            sb.interval_bounds(net, region)
+        with pytest.raises(RegionError, match="the batch is empty"):
+            sb.linear_bounds(net, region, spec)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from surebound.attack.base import Attack
 from surebound.attack.objective import LOSSES
-from surebound.attack.options import pick
+from surebound.attack.options import check_type, pick
 from surebound.attack.rows import Rows
 from surebound.attack.starts import STARTS
 from surebound.attack.steps import Adam, StepDecay, StepRule
@@ -36,6 +36,8 @@ class CarliniWagner(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         pick(STARTS, self.start, "start")
+        check_type(self, "rule", StepRule)
+        check_type(self, "decay", StepDecay)
 
     def begin(self, rows: Rows) -> None:
         width = rows.half_width

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from surebound.attack.base import Attack
 from surebound.attack.objective import LOSSES
-from surebound.attack.options import pick
+from surebound.attack.options import check_type, is_count, is_positive, pick
 from surebound.attack.rows import Rows
 from surebound.attack.starts import STARTS
 from surebound.attack.steps import Adam, StepDecay, StepRule
@@ -42,10 +41,12 @@ class SPSA(Attack):
         super().__post_init__()
         pick(LOSSES, self.loss, "loss")
         pick(STARTS, self.start, "start")
-        if self.samples < 1 or not (self.delta > 0 and math.isfinite(self.delta)):
+        check_type(self, "rule", StepRule)
+        check_type(self, "decay", StepDecay)
+        if not (is_count(self.samples) and is_positive(self.delta)):
             raise ConfigError(
                 f"SPSA(samples={self.samples!r}, delta={self.delta!r}): "
-                "give at least 1 sample and a positive delta"
+                "give at least 1 sample, a whole number, and a positive delta"
             )
 
     def begin(self, rows: Rows) -> None:
