@@ -238,7 +238,8 @@ class ConstantStep:
     def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
         wide = a.double()
         best = torch.where(wide >= 0, wide * self.upper.double(), wide * self.lower.double())
-        best = torch.where(wide == 0, torch.zeros_like(best), best).flatten(2)  # 0 times infinity
+        best = torch.where(wide == 0, torch.zeros_like(best), best)  # 0 times infinity
+        best = best.reshape(*a.shape[:2], -1)
         paid = best.sum(2) + best.abs().sum(2) * (2 * gamma(best.shape[2] + 4, torch.float64))
         return Pulled((), paid)
 
