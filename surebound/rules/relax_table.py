@@ -43,6 +43,7 @@ from surebound.rules.relax_pairs import (
     sum_lines,
     where_lines,
 )
+from surebound.rules.relax_parameters import clamp_lines, power_lines, prelu_lines, threshold_lines
 from surebound.rules.relax_pointwise import Bend, pointwise_lines
 from surebound.rules.relax_quotient import quotient_lines
 from surebound.rules.relax_relu import abs_lines, leaky_lines, relu_lines
@@ -76,6 +77,7 @@ BENDS: dict[str, Bend | None] = {
     "sigmoid.default": Bend(0.09623),  # 1 / (6 sqrt 3)
     "tanh.default": Bend(0.76981),  # 4 / (3 sqrt 3)
     "erf.default": Bend(0.96789),  # sqrt(8 / (pi e)), at 1 / sqrt 2
+    "erfc.default": Bend(0.96789),
     "atan.default": Bend(0.64952),  # 3 sqrt 3 / 8
     "asinh.default": Bend(0.38491),  # 2 / (3 sqrt 3)
     "sinh.default": Bend(lambda low, high: torch.sinh(_size(low, high))),
@@ -125,6 +127,14 @@ RELAXATIONS: dict[str, Callable[..., Any]] = {
     "clamp_min.default": _clamp_min,
     "clamp.default": partial(_clamp, "aten.clamp.default"),
     "clip.default": partial(_clamp, "aten.clip.default"),
+    "prelu.default": prelu_lines,
+    "threshold.default": threshold_lines,
+    "clamp.Tensor": clamp_lines,
+    "clip.Tensor": clamp_lines,
+    "clamp_min.Tensor": maximum_lines,
+    "clamp_max.Tensor": minimum_lines,
+    "pow.Scalar": power_lines,
+    "pow.Tensor_Tensor": power_lines,
     "add.Tensor": sum_lines,
     "sub.Tensor": difference_lines,
     "rsub.Tensor": reverse_difference_lines,
@@ -132,8 +142,10 @@ RELAXATIONS: dict[str, Callable[..., Any]] = {
     "div.Tensor": quotient_lines,
     "maximum.default": maximum_lines,
     "max.other": maximum_lines,
+    "fmax.default": maximum_lines,
     "minimum.default": minimum_lines,
     "min.other": minimum_lines,
+    "fmin.default": minimum_lines,
     "where.self": where_lines,
     "where.ScalarOther": where_lines,
     "where.ScalarSelf": where_lines,

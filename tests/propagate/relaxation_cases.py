@@ -34,9 +34,25 @@ def _unary(names: Sequence[str], domain: tuple[float, float] = WHOLE, *args: Any
     return [Case(f"{name}.default", ("x", *args), domain=domain) for name in names]
 
 
+_BELOW = torch.tensor([-0.5, 0.1, -0.3, 0.7, 0.0])
 _MASK = torch.tensor([True, False, True, False, True])
 CASES: list[Case] = [
-    *_unary(["relu", "abs", "sigmoid", "tanh", "erf", "atan", "asinh", "gelu", "silu", "mish", "hardswish"]),
+    *_unary(
+        [
+            "relu",
+            "abs",
+            "sigmoid",
+            "tanh",
+            "erf",
+            "erfc",
+            "atan",
+            "asinh",
+            "gelu",
+            "silu",
+            "mish",
+            "hardswish",
+        ]
+    ),
     *_unary(["softplus", "log_sigmoid", "elu", "selu", "celu", "relu6", "hardsigmoid", "hardtanh"]),
     *_unary(["sin", "cos"], (-1e4, 1e4)),
     *_unary(["exp", "exp2", "expm1", "sinh", "cosh"], (-60.0, 60.0)),
@@ -66,6 +82,19 @@ CASES: list[Case] = [
     Case("pow.Tensor_Scalar", ("x", 0.5), domain=(1e-20, 1e20)),
     Case("pow.Tensor_Scalar", ("x", -1.5), domain=(1e-5, 1e15)),
     Case("pow.Tensor_Scalar", ("x", -3), domain=(-1e10, -1e-3)),
+    Case("prelu.default", ("x", torch.tensor([0.3]))),
+    Case("prelu.default", ("x", torch.tensor([1.5])), name="prelu, concave"),
+    Case("prelu.default", ("x", torch.tensor([0.3, -0.7, 1.6, 1.0])), name="prelu by channels"),
+    Case("threshold.default", ("x", 0.0, 0.0)),
+    Case("threshold.default", ("x", 0.1, 0.1)),
+    Case("clamp.Tensor", ("x", _BELOW, _BELOW + 1), name="clamp by tensors"),
+    Case("clamp.Tensor", ("x", _BELOW, _BELOW - 1), name="clamp by tensors that cross"),
+    Case("clip.Tensor", ("x", None, "y"), name="clip by what varies"),
+    Case("clamp_min.Tensor", ("x", "y")),
+    Case("clamp_max.Tensor", ("x", _BELOW), name="clamp_max by a tensor"),
+    Case("pow.Scalar", (2.5, "y"), y_domain=(-60.0, 60.0)),
+    Case("pow.Scalar", (0.25, "y"), y_domain=(-30.0, 30.0)),
+    Case("pow.Tensor_Tensor", (_BELOW + 1, "y"), y_domain=(-30.0, 30.0), name="powers of a tensor"),
     Case("add.Tensor", ("x", "y")),
     Case("add.Tensor", ("x", "y"), {"alpha": 0.3}, name="add alpha"),
     Case("add.Tensor", ("x", "y"), other=(1, 5), name="add broadcast"),
@@ -81,6 +110,7 @@ CASES: list[Case] = [
     Case("div.Tensor", ("x", "y"), domain=(-1e9, 1e9), y_domain=(-1e9, -1e-3), name="div by negatives"),
     Case("div.Tensor", (torch.tensor(0.7), "y"), y_domain=(1e-3, 1e9), name="constant / y"),
     *[Case(f"{op}", ("x", "y")) for op in ("maximum.default", "max.other", "minimum.default", "min.other")],
+    *[Case(f"{op}", ("x", "y")) for op in ("fmax.default", "fmin.default")],
     Case("maximum.default", ("x", torch.tensor(0.1)), name="maximum with a constant"),
     Case("minimum.default", (torch.tensor(-0.1), "y"), name="minimum with a constant"),
     Case("maximum.default", ("x", "y"), other=(1, 5), name="maximum broadcast"),
