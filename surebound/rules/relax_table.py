@@ -47,6 +47,7 @@ from surebound.rules.relax_parameters import clamp_lines, power_lines, prelu_lin
 from surebound.rules.relax_pointwise import Bend, pointwise_lines
 from surebound.rules.relax_quotient import quotient_lines
 from surebound.rules.relax_relu import abs_lines, leaky_lines, relu_lines
+from surebound.rules.relax_windows import adaptive_max_pool, along_axis, both_ends, running
 
 
 def _size(low: Tensor, high: Tensor) -> Tensor:
@@ -159,6 +160,12 @@ RELAXATIONS: dict[str, Callable[..., Any]] = {
     "max_pool2d_with_indices.default": partial(max_pool, 2),
     "max_pool3d_with_indices.default": partial(max_pool, 3),
     **{f"max_pool{rank}d.default": partial(max_pool, rank) for rank in (1, 2, 3)},
+    **{f"adaptive_max_pool{rank}d.default": partial(adaptive_max_pool, rank) for rank in (1, 2, 3)},
+    "max.dim": partial(along_axis, 1.0),
+    "min.dim": partial(along_axis, -1.0),
+    "cummax.default": partial(running, 1.0),
+    "cummin.default": partial(running, -1.0),
+    "aminmax.default": both_ends,
 }
 
 for _op, _relax in RELAXATIONS.items():
