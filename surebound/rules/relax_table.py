@@ -40,14 +40,17 @@ from surebound.rules.relax_pairs import (
     minimum_lines,
     product_lines,
     reverse_difference_lines,
+    same_lines,
     sum_lines,
     where_lines,
 )
 from surebound.rules.relax_parameters import clamp_lines, power_lines, prelu_lines, threshold_lines
 from surebound.rules.relax_pointwise import Bend, pointwise_lines
+from surebound.rules.relax_products import einsum_planes, matmul_planes
 from surebound.rules.relax_quotient import quotient_lines
 from surebound.rules.relax_relu import abs_lines, leaky_lines, relu_lines
 from surebound.rules.relax_windows import adaptive_max_pool, along_axis, both_ends, running
+from surebound.rules.relax_write import index_put, scatter, write
 
 
 def _size(low: Tensor, high: Tensor) -> Tensor:
@@ -152,9 +155,20 @@ RELAXATIONS: dict[str, Callable[..., Any]] = {
     "where.ScalarSelf": where_lines,
     "masked_fill.Scalar": masked_fill_lines,
     "masked_fill.Tensor": masked_fill_lines,
+    "matmul.default": matmul_planes,
+    "bmm.default": matmul_planes,
+    "einsum.default": einsum_planes,
     "cat.default": join_parts,
     "concat.default": join_parts,
     "stack.default": partial(join_parts, stacked=True),
+    **{
+        f"{name}.default": write(name)
+        for name in ("slice_scatter", "select_scatter", "diagonal_scatter", "copy")
+    },
+    **dict.fromkeys(("_to_copy.default", "to.dtype", "type_as.default"), same_lines),
+    "scatter.src": scatter,
+    "scatter.value": scatter,
+    "index_put.default": index_put,
     "amax.default": partial(extreme, 1.0),
     "amin.default": partial(extreme, -1.0),
     "max_pool2d_with_indices.default": partial(max_pool, 2),

@@ -35,6 +35,7 @@ def _unary(names: Sequence[str], domain: tuple[float, float] = WHOLE, *args: Any
 
 
 _BELOW = torch.tensor([-0.5, 0.1, -0.3, 0.7, 0.0])
+_PLACES = torch.tensor([3, 1])
 _MASK = torch.tensor([True, False, True, False, True])
 CASES: list[Case] = [
     *_unary(
@@ -125,9 +126,45 @@ CASES: list[Case] = [
     Case("cat.default", (["x", torch.full((1, 4, 2), 0.1)], 2), name="cat constant"),
     Case("stack.default", (["x", "y"], 2)),
     Case("stack.default", ([torch.full((1, 4, 5), 0.1), "y"], 1), name="stack constant"),
+    Case("_to_copy.default"),
+    Case("to.dtype", ("x", torch.float32)),
+    Case("type_as.default", ("x", torch.zeros(1))),
+    Case("slice_scatter.default", ("x", "y", 2, 1, 4), other=(4, 3)),
+    Case("select_scatter.default", ("x", "y", 1, 2), other=(5,)),
+    Case("diagonal_scatter.default", ("x", "y", 1, 1, 2), other=(4,)),
+    Case("copy.default", ("x", "y"), other=(1, 5), name="copy broadcast"),
+    Case("scatter.src", ("x", 2, _PLACES.expand(16, 4, 2), "y"), other=(4, 2)),
+    Case("scatter.value", ("x", 2, _PLACES.expand(16, 4, 2), 0.3)),
+    Case("index_put.default", ("x", [None, None, _PLACES], "y"), other=(4, 2)),
+    Case("index_put.default", ("x", [None, None, _PLACES], "y"), other=(1, 1), name="index_put broadcast"),
     Case("amax.default", ("x", [1])),
     Case("amax.default", ("x", [1, 2], True)),
     Case("amin.default", ("x", [-1])),
+    Case("matmul.default", ("x", "y"), domain=(-1e9, 1e9), y_domain=(-1e9, 1e9), other=(5, 3)),
+    Case("bmm.default", ("x", "y"), domain=(-1e9, 1e9), y_domain=(-1e9, 1e9), other=(5, 2)),
+    Case(
+        "matmul.default",
+        ("x", "y"),
+        domain=(-1e9, 1e9),
+        y_domain=(-1e9, 1e9),
+        shape=(2, 3, 4),
+        other=(1, 4, 2),
+        name="matmul broadcast",
+    ),
+    Case(
+        "einsum.default",
+        ("bij,bkj->bik", ["x", "y"]),
+        domain=(-1e9, 1e9),
+        y_domain=(-1e9, 1e9),
+        other=(3, 5),
+        name="einsum",
+    ),
+    Case(
+        "einsum.default",
+        ("bij,kj->bik", ["x", torch.randn(3, 5, generator=torch.Generator().manual_seed(0))]),
+        domain=(-1e9, 1e9),
+        name="einsum constant",
+    ),
     Case("max.dim", ("x", 1)),
     Case("min.dim", ("x", -1, True)),
     Case("cummax.default", ("x", 1)),

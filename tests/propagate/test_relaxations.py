@@ -180,3 +180,18 @@ def test_the_upper_line_of_relu_is_above_at_both_ends() -> None:
     # And hardly higher than it must be.
     wide = low.double().abs() + high.double()
     assert bool((slope * high.double() + intercept - high.double() <= 1e-6 * wide + 1e-36).all())
+
+
+def test_of_two_writes_to_one_place_either_may_win() -> None:
+    """So there is no line; the interval rule does what this machine does."""
+    x = boxes(CASES[0], (4, 5), (-1.0, 1.0), 1)
+    y = boxes(CASES[0], (4, 2), (-1.0, 1.0), 2)
+    twice = torch.tensor([3, 3])
+    for op, args in (
+        ("aten.scatter.src", (x, 2, twice.expand(16, 4, 2), y)),
+        ("aten.index_put.default", (x, [None, None, twice], y)),
+    ):
+        rule = rules.find(op)
+        assert rule is not None
+        assert rule.relax is not None
+        assert rule.relax(Context(Soundness.DEPLOYED), *args) is None
