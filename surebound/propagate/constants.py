@@ -115,12 +115,19 @@ def check_first_axis(node: Node, shape: torch.Size, batch: int) -> None:
 
 
 def taken_from(program: Program, node: Node) -> Node | None:
-    """The call that takes a tensor apart (split, chunk, unbind), of which a ``getitem`` picks one part."""
+    """The call with several results (split, chunk, unbind; max along an axis), of which a ``getitem`` picks one."""
     if node.op != "getitem":
         return None
     producer = program.graph.by_name.get(node.args[0].name)
     rule = find(producer.op) if producer is not None else None
-    return producer if rule is not None and rule.family == "shape" else None
+    return producer if rule is not None and (rule.family == "shape" or rule.several) else None
+
+
+def moved_from(program: Program, node: Node) -> Node | None:
+    """``taken_from`` where the parts are entries of the tensor as they were, not what was computed from them."""
+    producer = taken_from(program, node)
+    rule = None if producer is None else find(producer.op)
+    return None if rule is None or rule.several else producer
 
 
 def varying_sources(program: Program, node: Node) -> tuple[str, ...]:

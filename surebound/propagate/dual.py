@@ -17,7 +17,7 @@ from surebound.graph import Node, Program
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.propagate.backward import Relaxed
-from surebound.propagate.constants import Constants, affine_in_one, taken_from
+from surebound.propagate.constants import Constants, affine_in_one, moved_from
 from surebound.propagate.elision import affine_tail, outputs_of
 from surebound.propagate.steps import AffineStep, step_of
 from surebound.propagate.training import TrainingPass
@@ -44,7 +44,7 @@ def bounded_calls(constants: Constants) -> Iterator[Node]:
 
 
 def _is_affine(constants: Constants, node: Node, sources: tuple[str, ...]) -> bool:
-    return taken_from(constants.program, node) is not None or affine_in_one(node, sources) is not None
+    return moved_from(constants.program, node) is not None or affine_in_one(node, sources) is not None
 
 
 def relaxed_from(program: Program, done: TrainingPass, box: Interval, slopes: Slopes = "adaptive") -> Relaxed:
@@ -78,7 +78,7 @@ def training_step(relaxed: Relaxed, node: Node) -> Relaxation:
     """The step of one call: of an affine one from shapes alone, of others from the bounds of their operands."""
     constants, sources = relaxed.constants, relaxed.constants.sources(node)
     affine = affine_in_one(node, sources)
-    if affine is not None and taken_from(constants.program, node) is None:
+    if affine is not None and moved_from(constants.program, node) is None:
         box = relaxed.bounds[constants.program.graph.input]
         like = torch.empty((), dtype=box.dtype, device=box.device)
         return replace(

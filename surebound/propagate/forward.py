@@ -94,7 +94,9 @@ class Forward(Generic[Form]):
         env: dict[str, Any] = {**constants.of(box.shape[0]), graph.input: box}
         forms: dict[str, Form] = {graph.input: self.domain.start(box)}
         wide = _Wide(constants)
-        for node, dying in zip(graph.nodes, graph.dying, strict=True):
+        # A part of a tensor taken apart goes back to the tensor: it lives on after the call that takes it apart.
+        last = {name: node.name for node in graph.nodes for name in constants.sources(node)}
+        for node in graph.nodes:
             sources = constants.sources(node)
             if sources:
                 out = apply_rule(
@@ -106,8 +108,9 @@ class Forward(Generic[Form]):
                     form = self._step(wide, node, sources, env, forms)
                     forms[node.name] = form
                     env[node.name] = _narrowed(self.domain.bounds(form), out)
-            for name in dying:
-                forms.pop(name, None)
+            for name in set(sources):
+                if last[name] == node.name and name != graph.output:
+                    forms.pop(name, None)
         if graph.output not in forms:
             raise BoundError("the output does not depend on the input in a way that this method follows")
         return forms[graph.output]

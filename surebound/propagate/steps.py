@@ -28,7 +28,7 @@ from surebound.numerics import (
     per_example,
     tiny,
 )
-from surebound.propagate.constants import Constants, affine_in_one, taken_from
+from surebound.propagate.constants import Constants, affine_in_one, moved_from, taken_from
 from surebound.rules import Affine, Context, describe, find
 from surebound.rules.registry import Sizes
 from surebound.rules.relax_gradient import along
@@ -253,7 +253,8 @@ class ConstantStep:
     def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
         wide = a.double()
         best = torch.where(wide >= 0, wide * self.upper.double(), wide * self.lower.double())
-        best = torch.where(wide == 0, torch.zeros_like(best), best).flatten(2)  # 0 times infinity
+        best = torch.where(wide == 0, torch.zeros_like(best), best)  # 0 times infinity
+        best = best.reshape(*a.shape[:2], -1)
         paid = best.sum(2) + best.abs().sum(2) * (2 * gamma(best.shape[2] + 4, torch.float64))
         return Pulled((), paid)
 
@@ -281,7 +282,7 @@ def step_of(
 ) -> Relaxation:
     """How to go back through one call, given the bounds of its operands and of its own value, and ``sizes`` from it."""
     sources, out = constants.sources(node), values[node.name]
-    split = taken_from(constants.program, node)
+    split = moved_from(constants.program, node)
     if split is not None:
         pick = _part(split, node.args[1])
         moves = Affine(partial(vjp_adjoint, pick), pick, zero, zero)
@@ -289,15 +290,17 @@ def step_of(
     affine = affine_in_one(node, sources)
     if affine is not None:
         return AffineStep.of(node, affine, values[sources[0]], mode, constants, sizes=sizes)
-    rule = find(node.op)
+    producer = taken_from(constants.program, node) or node
+    rule = find(producer.op)
     if rule is not None and rule.relax is not None:
         env = {**constants.of(out.shape[0]), **{name: values[name] for name in sources}}
         try:
-            step: Relaxation | None = rule.relax(
-                Context(mode), *resolve(node.args, env), **resolve_kwargs(node.kwargs, env)
+            found = rule.relax(
+                Context(mode), *resolve(producer.args, env), **resolve_kwargs(producer.kwargs, env)
             )
         except TypeError as error:
             raise BoundError(f"the relaxation does not cover this use: {error} ({describe(node)})") from error
+        step: Relaxation | None = found[node.args[1]] if rule.several else found
         if step is not None:
             return step.with_lower(slopes) if isinstance(step, Lines) else step
     return ConstantStep(out.lower, out.upper)

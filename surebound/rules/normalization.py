@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -158,4 +159,30 @@ def _instance_norm(
     return batch_norm_interval(ctx, x, weight, bias, mean, var, momentum, eps)
 
 
-register(Rule("aten.instance_norm.default", "normalization", _instance_norm, note="running statistics"))
+def _as_batch_norm(facts: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """BatchNorm's facts for the arguments of InstanceNorm, which say besides where statistics come from."""
+
+    def of(x: Any, *args: Any) -> Tensor:
+        leading = 2 if facts is _adjoint else 1  # a and the shape of x; x alone, or its shape
+        rest = (x, *args)
+        return facts(*rest[: leading + 4], *rest[leading + 5 :])
+
+    return of
+
+
+register(
+    Rule(
+        "aten.instance_norm.default",
+        "normalization",
+        _instance_norm,
+        Affine(
+            _as_batch_norm(_adjoint),
+            _as_batch_norm(_magnitude),
+            terms=lambda *_: 4 * _ROUNDINGS,
+            adjoint_terms=lambda *_: _ROUNDINGS,
+            constant=_as_batch_norm(_constant),
+            linear=_as_batch_norm(_linear),
+        ),
+        note="running statistics",
+    )
+)

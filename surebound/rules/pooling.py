@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -50,7 +51,12 @@ def _max_with_positions(
 for _rank in (1, 2, 3):
     _overload = overload_of(f"aten.adaptive_max_pool{_rank}d.default")
     register(
-        Rule(f"aten.adaptive_max_pool{_rank}d.default", "pooling", partial(_max_with_positions, _overload))
+        Rule(
+            f"aten.adaptive_max_pool{_rank}d.default",
+            "pooling",
+            partial(_max_with_positions, _overload),
+            several=True,
+        )
     )
 
 
@@ -146,10 +152,34 @@ def _interpolate(
     return averaged(ctx, x, 4 * 2**rank, apply, blur)
 
 
+def _interpolation_facts(op: Callable[..., Tensor], rank: int) -> Affine:
+    """Weights >= 0 that each library computes for itself: as many roundings more, of the largest |x| of a channel.
+
+    A position that is wrong by 16 N u costs 2 * 16 N u max|x| per axis, for the network's weights and for ours.
+    """
+
+    def magnitude(m: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return op(m, *args, **kwargs) + torch.amax(m, dim=tuple(range(2, m.dim())), keepdim=True)
+
+    def terms(shape: Sequence[int], *args: Any, **kwargs: Any) -> int:
+        sizes = op(torch.zeros(1, 1, *shape[2:]), *args, **kwargs).shape[2:]
+        longest: int = max(1, *shape[2:], *map(int, sizes))
+        return int(4 * 2**rank + 2 * 2 * 16 * rank * longest)
+
+    def back(shape: Sequence[int], *args: Any, **kwargs: Any) -> int:
+        """Along each axis an entry is read by the outputs that lie within one entry of it; at the ends by more."""
+        sizes = op(torch.zeros(1, 1, *shape[2:]), *args, **kwargs).shape[2:]
+        pairs = zip(shape[2:], map(int, sizes), strict=True)
+        return math.prod(min(o, 3 * -(-o // max(1, n - 1)) + 3) for n, o in pairs) + 8
+
+    return dataclasses.replace(_linear_facts(op, terms, back), magnitude=magnitude)
+
+
 for _rank, _op in ((1, "upsample_linear1d"), (2, "upsample_bilinear2d"), (3, "upsample_trilinear3d")):
     for _suffix in ("vec", "default"):
         _overload = overload_of(f"aten.{_op}.{_suffix}")
-        register(Rule(f"aten.{_op}.{_suffix}", "pooling", partial(_interpolate, _overload, _rank)))
+        _facts = _interpolation_facts(_overload, _rank)
+        register(Rule(f"aten.{_op}.{_suffix}", "pooling", partial(_interpolate, _overload, _rank), _facts))
 
 
 def _nearest_copies(size: Any = None, scales: Any = None, *_: Any) -> int:

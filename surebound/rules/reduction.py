@@ -124,6 +124,7 @@ for _op in (
             "reduction",
             partial(_with_positions, overload_of(f"aten.{_op}")),
             note="values only",
+            several=True,
         )
     )
 
@@ -136,7 +137,7 @@ def _aminmax(
     return Interval(low.min, high.min), Interval(low.max, high.max)
 
 
-register(Rule("aten.aminmax.default", "reduction", _aminmax))
+register(Rule("aten.aminmax.default", "reduction", _aminmax, several=True))
 
 
 def _norm(

@@ -124,6 +124,7 @@ class Rule:
     mip: Callable[..., Any] | None = None
     batch_norm: BatchNorm | None = None
     note: str = ""
+    several: bool = False  # tensors result: ``relax`` gives one relaxation for each, None where there is none
     also: tuple[Affine, ...] = ()  # the affine facts for other positions of the one varying argument
 
     @property

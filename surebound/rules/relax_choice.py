@@ -124,15 +124,19 @@ def max_pool(
     s = _each(stride, rank) if stride not in ((), [], None) else k
     sizes = [int(n) for n in x.shape[2:]]
     axes = [_axis(*spec, ceil_mode) for spec in zip(sizes, k, s, p, d, strict=True)]  # each (out, kernel)
+    every = grid_windows(axes, sizes, int(x.shape[1])).to(x.device)
+    return choose(ctx, x, every, (int(x.shape[1]), *(len(axis) for axis in axes)))
+
+
+def grid_windows(axes: Sequence[Tensor], sizes: Sequence[int], channels: int) -> Tensor:
+    """Windows (channels * outputs, entries) of images (C, *sizes), from positions (out, window) along each axis."""
     windows = axes[0]
     for axis, size in zip(axes[1:], sizes[1:], strict=True):
         both = windows[:, None, :, None] * size + axis[None, :, None, :]
         bad = (windows[:, None, :, None] < 0) | (axis[None, :, None, :] < 0)
         windows = both.masked_fill(bad, -1).flatten(2).flatten(0, 1)
-    channels, plane = int(x.shape[1]), math.prod(sizes)
-    per_channel = windows + plane * torch.arange(channels).reshape(-1, 1, 1)  # (C, P, W)
-    every = per_channel.masked_fill((windows < 0).expand(per_channel.shape), -1).flatten(0, 1).to(x.device)
-    return choose(ctx, x, every, (channels, *(len(axis) for axis in axes)))
+    per_channel = windows + math.prod(sizes) * torch.arange(channels).reshape(-1, 1, 1)  # (C, P, W)
+    return per_channel.masked_fill((windows < 0).expand(per_channel.shape), -1).flatten(0, 1)
 
 
 def _each(value: Any, rank: int) -> list[int]:

@@ -159,6 +159,15 @@ def masked_fill_lines(ctx: Context, x: Operand, mask: Any, value: Operand) -> Li
     return where_lines(ctx, mask, value, x)
 
 
+def same_lines(ctx: Context, x: Operand, dtype: Any = None, *_: Any, **__: Any) -> Lines | None:
+    """A conversion to the dtype that x has; ``dtype``: that, or a tensor of it."""
+    wanted = dtype.dtype if isinstance(dtype, Tensor) else dtype
+    if not isinstance(x, Interval) or isinstance(dtype, Interval) or wanted not in (None, x.dtype):
+        return None  # to another one, coefficients would have to be converted, too
+    zero, slopes = wide(ctx, torch.zeros_like(x.lower)), (1.0,)
+    return lines(ctx, (x,), slopes, zero, slopes, zero)
+
+
 def joint_shape(*operands: Operand) -> torch.Size:
     """The shape that operands are broadcast to."""
     shapes = [tuple(v.shape) for v in operands if isinstance(v, (Interval, Tensor))]

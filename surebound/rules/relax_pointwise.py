@@ -41,7 +41,7 @@ class Bend:
     """What the grid needs to know: a bound of |f''| away from the kinks, and the kinks."""
 
     curvature: float | Curvature
-    kinks: tuple[float, ...] = ()
+    kinks: tuple[float | Tensor, ...] = ()  # numbers, or tensors that broadcast to the argument
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,26 @@ def pointwise_lines(
         raise BoundError(f"{op} is not an elementwise function")
     f = rule.activation.bind(*args, **kwargs)
     out = rule.interval(ctx, x, *args, **kwargs)
-    low, high = x.lower.double(), x.upper.double()
     if f.pieces is not None:
         kinks = tuple(piece[0] for piece in f.pieces() if piece[0] > -math.inf)
         native = dataclasses.replace(f, fn=partial(_natively, f, x.dtype))
-        below, above = _grid(native, x, low, high, parts=1, kinks=kinks, curvature=torch.zeros_like(low))
-    elif f.shape in (Shape.CONVEX, Shape.CONCAVE) and f.derivative is not None:
+        return function_lines(ctx, native, Bend(0.0, kinks), x, out)
+    if bend is not None and not isinstance(bend.curvature, float):
+        curvature = bend.curvature
+        bend = Bend(lambda low, high: curvature(low, high, *args, **kwargs), bend.kinks)
+    return function_lines(ctx, f, bend, x, out)
+
+
+def function_lines(ctx: Context, f: Activation, bend: Bend | None, x: Interval, out: Interval) -> Lines:
+    """Lines around a function of which the facts are given and ``out`` are its bounds; f computes in float64."""
+    low, high = x.lower.double(), x.upper.double()
+    if f.pieces is None and f.shape in (Shape.CONVEX, Shape.CONCAVE) and f.derivative is not None:
         below, above = _tangent_and_chord(f, x, low, high)
     elif bend is not None:
         known = bend.curvature
-        curvature = (
-            torch.full_like(low, known) if isinstance(known, float) else known(low, high, *args, **kwargs)
-        )
-        below, above = _grid(f, x, low, high, parts=PARTS, kinks=bend.kinks, curvature=curvature)
+        curvature = torch.full_like(low, known) if isinstance(known, float) else known(low, high)
+        parts = 1 if known == 0.0 else PARTS  # piecewise linear: the ends and the kinks are enough
+        below, above = _grid(f, x, low, high, parts=parts, kinks=bend.kinks, curvature=curvature)
     else:
         below, above = _flat(x, out.lower), _flat(x, out.upper)
     error = _own_error(ctx, f, out)
@@ -146,7 +153,7 @@ def _grid(
     high: Tensor,
     *,
     parts: int,
-    kinks: tuple[float, ...],
+    kinks: tuple[float | Tensor, ...],
     curvature: Tensor,
 ) -> tuple[_Line, _Line]:
     """The best lines among a few slopes, each as close as the grid allows."""
@@ -156,7 +163,11 @@ def _grid(
     largest = torch.zeros_like(low)
     step = (high - low) / parts
     points = [low + step * i for i in range(parts)] + [high]
-    rounded = (torch.full_like(x.lower, kink).double() for kink in kinks)  # as the network reads the number
+    # A number as the network reads it.
+    rounded = (
+        (kink.to(x.dtype) if isinstance(kink, Tensor) else torch.full_like(x.lower, kink)).double()
+        for kink in kinks
+    )
     points += [torch.minimum(torch.maximum(kink, low), high) for kink in rounded]
     for point in points:
         value = f.fn(point)

@@ -40,12 +40,17 @@ from surebound.rules.relax_pairs import (
     minimum_lines,
     product_lines,
     reverse_difference_lines,
+    same_lines,
     sum_lines,
     where_lines,
 )
+from surebound.rules.relax_parameters import clamp_lines, power_lines, prelu_lines, threshold_lines
 from surebound.rules.relax_pointwise import Bend, pointwise_lines
+from surebound.rules.relax_products import einsum_planes, matmul_planes
 from surebound.rules.relax_quotient import quotient_lines
 from surebound.rules.relax_relu import abs_lines, leaky_lines, relu_lines
+from surebound.rules.relax_windows import adaptive_max_pool, along_axis, both_ends, running
+from surebound.rules.relax_write import index_put, scatter, write
 
 
 def _size(low: Tensor, high: Tensor) -> Tensor:
@@ -76,6 +81,7 @@ BENDS: dict[str, Bend | None] = {
     "sigmoid.default": Bend(0.09623),  # 1 / (6 sqrt 3)
     "tanh.default": Bend(0.76981),  # 4 / (3 sqrt 3)
     "erf.default": Bend(0.96789),  # sqrt(8 / (pi e)), at 1 / sqrt 2
+    "erfc.default": Bend(0.96789),
     "atan.default": Bend(0.64952),  # 3 sqrt 3 / 8
     "asinh.default": Bend(0.38491),  # 2 / (3 sqrt 3)
     "sinh.default": Bend(lambda low, high: torch.sinh(_size(low, high))),
@@ -125,6 +131,14 @@ RELAXATIONS: dict[str, Callable[..., Any]] = {
     "clamp_min.default": _clamp_min,
     "clamp.default": partial(_clamp, "aten.clamp.default"),
     "clip.default": partial(_clamp, "aten.clip.default"),
+    "prelu.default": prelu_lines,
+    "threshold.default": threshold_lines,
+    "clamp.Tensor": clamp_lines,
+    "clip.Tensor": clamp_lines,
+    "clamp_min.Tensor": maximum_lines,
+    "clamp_max.Tensor": minimum_lines,
+    "pow.Scalar": power_lines,
+    "pow.Tensor_Tensor": power_lines,
     "add.Tensor": sum_lines,
     "sub.Tensor": difference_lines,
     "rsub.Tensor": reverse_difference_lines,
@@ -132,21 +146,40 @@ RELAXATIONS: dict[str, Callable[..., Any]] = {
     "div.Tensor": quotient_lines,
     "maximum.default": maximum_lines,
     "max.other": maximum_lines,
+    "fmax.default": maximum_lines,
     "minimum.default": minimum_lines,
     "min.other": minimum_lines,
+    "fmin.default": minimum_lines,
     "where.self": where_lines,
     "where.ScalarOther": where_lines,
     "where.ScalarSelf": where_lines,
     "masked_fill.Scalar": masked_fill_lines,
     "masked_fill.Tensor": masked_fill_lines,
+    "matmul.default": matmul_planes,
+    "bmm.default": matmul_planes,
+    "einsum.default": einsum_planes,
     "cat.default": join_parts,
     "concat.default": join_parts,
     "stack.default": partial(join_parts, stacked=True),
+    **{
+        f"{name}.default": write(name)
+        for name in ("slice_scatter", "select_scatter", "diagonal_scatter", "copy")
+    },
+    **dict.fromkeys(("_to_copy.default", "to.dtype", "type_as.default"), same_lines),
+    "scatter.src": scatter,
+    "scatter.value": scatter,
+    "index_put.default": index_put,
     "amax.default": partial(extreme, 1.0),
     "amin.default": partial(extreme, -1.0),
     "max_pool2d_with_indices.default": partial(max_pool, 2),
     "max_pool3d_with_indices.default": partial(max_pool, 3),
     **{f"max_pool{rank}d.default": partial(max_pool, rank) for rank in (1, 2, 3)},
+    **{f"adaptive_max_pool{rank}d.default": partial(adaptive_max_pool, rank) for rank in (1, 2, 3)},
+    "max.dim": partial(along_axis, 1.0),
+    "min.dim": partial(along_axis, -1.0),
+    "cummax.default": partial(running, 1.0),
+    "cummin.default": partial(running, -1.0),
+    "aminmax.default": both_ends,
 }
 
 for _op, _relax in RELAXATIONS.items():

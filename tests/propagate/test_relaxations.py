@@ -89,9 +89,10 @@ def test_lines_hold(case: Case, mode: Soundness) -> None:
     x, y = prepare(case)
     args, kwargs = call(case, x, y)
     step = rule.relax(Context(mode), *with_batch(args, 16), **kwargs)
+    step = step[0] if isinstance(step, tuple) else step
     assert step is not None
     generator = torch.Generator().manual_seed(3)
-    names = [n for a in case.args for n in (a if isinstance(a, list) else [a]) if isinstance(n, str)]
+    names = [n for n in _flat(case.args) if isinstance(n, str) and n in ("x", "y")]
     worst = -torch.inf
     for px, py in zip(points(x, generator), points(y, generator), strict=True):
         # REAL speaks of exact results, DEPLOYED of those too and of what the operator computes in float32.
@@ -119,9 +120,15 @@ def test_lines_hold(case: Case, mode: Soundness) -> None:
     assert torch.isfinite(torch.tensor(worst))
 
 
+def _flat(args: Any) -> list[Any]:
+    return [item for a in args for item in (a if isinstance(a, list) else [a])]
+
+
 def _natively(case: Case) -> bool:
     """Numbers in the call mean float32 numbers: the exact function cannot be evaluated in float64."""
-    return any(isinstance(a, (float, Tensor)) for a in case.args) or case.op.startswith(("hardtanh", "leaky"))
+    return any(isinstance(a, (float, Tensor)) for a in _flat(case.args)) or case.op.startswith(
+        ("hardtanh", "leaky")
+    )
 
 
 def _elementwise(case: Case) -> bool:
@@ -173,3 +180,18 @@ def test_the_upper_line_of_relu_is_above_at_both_ends() -> None:
     # And hardly higher than it must be.
     wide = low.double().abs() + high.double()
     assert bool((slope * high.double() + intercept - high.double() <= 1e-6 * wide + 1e-36).all())
+
+
+def test_of_two_writes_to_one_place_either_may_win() -> None:
+    """So there is no line; the interval rule does what this machine does."""
+    x = boxes(CASES[0], (4, 5), (-1.0, 1.0), 1)
+    y = boxes(CASES[0], (4, 2), (-1.0, 1.0), 2)
+    twice = torch.tensor([3, 3])
+    for op, args in (
+        ("aten.scatter.src", (x, 2, twice.expand(16, 4, 2), y)),
+        ("aten.index_put.default", (x, [None, None, twice], y)),
+    ):
+        rule = rules.find(op)
+        assert rule is not None
+        assert rule.relax is not None
+        assert rule.relax(Context(Soundness.DEPLOYED), *args) is None

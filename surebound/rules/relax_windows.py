@@ -1,0 +1,60 @@
+"""The largest or smallest entry by other names: along an axis, of adaptive windows, of all entries so far.
+
+These operators give several tensors: one relaxation for each, None where only bounds are known (positions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from surebound.interval import Interval
+from surebound.rules.registry import Context
+from surebound.rules.relax_choice import Choice, choose, extreme, grid_windows
+
+Parts = tuple[Choice | None, ...]
+
+
+def along_axis(sign: float, ctx: Context, x: Interval, dim: int, keepdim: bool = False) -> Parts:
+    """max (sign 1) or min (-1) along one axis, and the position."""
+    return extreme(sign, ctx, x, [dim], keepdim), None
+
+
+def both_ends(ctx: Context, x: Interval, *, dim: int | None = None, keepdim: bool = False) -> Parts:
+    """aminmax: the smallest and the largest; of all entries of all examples, only bounds are known."""
+    if dim is None:
+        return None, None
+    return extreme(-1.0, ctx, x, [dim], keepdim), extreme(1.0, ctx, x, [dim], keepdim)
+
+
+def running(sign: float, ctx: Context, x: Interval, dim: int) -> Parts:
+    """cummax or cummin: the extreme of an entry and all before it."""
+    axis = dim % len(x.shape)
+    if axis == 0:
+        return None, None
+    shape, count = x.shape[1:], int(x.shape[axis])
+    lines = torch.arange(shape.numel(), device=x.device).reshape(shape).movedim(axis - 1, -1)  # (..., N)
+    later = torch.ones(count, count, dtype=torch.bool, device=x.device).triu(1)
+    windows = lines.unsqueeze(-2).expand(*lines.shape[:-1], count, count).masked_fill(later, -1)
+    return choose(ctx, x, windows.movedim(-2, axis - 1).reshape(-1, count), shape, sign), None
+
+
+def adaptive_max_pool(rank: int, ctx: Context, x: Interval, size: Sequence[int]) -> Parts:
+    """x (B, C, *size): along each axis output i of o looks at floor(i n / o) to ceil((i + 1) n / o)."""
+    if len(x.shape) != rank + 2:
+        return None, None
+    sizes = [int(n) for n in x.shape[2:]]
+    axes = [_adaptive_axis(n, int(o)) for n, o in zip(sizes, size, strict=True)]
+    every = grid_windows(axes, sizes, int(x.shape[1])).to(x.device)
+    return choose(ctx, x, every, (int(x.shape[1]), *(len(axis) for axis in axes))), None
+
+
+def _adaptive_axis(size: int, out: int) -> Tensor:
+    """Positions (out, widest window) along one axis, -1 beyond a window's end."""
+    starts = [i * size // out for i in range(out)]
+    ends = [-(-(i + 1) * size // out) for i in range(out)]
+    widest = max((end - start for start, end in zip(starts, ends, strict=True)), default=1)
+    at = torch.tensor(starts).reshape(-1, 1) + torch.arange(widest)
+    return at.masked_fill(at >= torch.tensor(ends).reshape(-1, 1), -1)
