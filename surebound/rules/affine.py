@@ -68,8 +68,9 @@ def weighted(
     """
     rounding = AffineRounding.of(terms, x.dtype, ctx.soundness)
     if not isinstance(bias, Interval):
-        wanted = batched and not (rounding.is_free or _trains(weight, x.lower, x.upper))
-        sizes = ctx.sizes if wanted else None
+        sizes = ctx.sizes if batched and not rounding.is_free else None
+        if sizes is not None and _trains(weight, x.lower, x.upper):  # only then: ends of x cost a pass
+            sizes = None
         return _with_constant_bias(x, weight, bias, terms, outputs, product, rounding, ctx.owned, sizes)
     center = product(x.center, weight, bias.center)
     if rounding.is_free:

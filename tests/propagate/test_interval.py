@@ -181,3 +181,15 @@ def test_values_are_dropped_when_read_for_the_last_time():
     with torch.no_grad():
         propagate(program, sb.LinfBall(torch.zeros(1, 4), 1).interval(), Soundness.NONE, observe=observe)
     assert max(live) - live[0] <= 1
+
+
+@pytest.mark.parametrize("mode", ["none", "deployed"])
+def test_relus_wait_for_the_product_that_follows(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for their ends in between makes six passes over the activations of one."""
+    asked: list[Interval] = []
+    apply = Interval._apply_pending
+    monkeypatch.setattr(Interval, "_apply_pending", lambda self: asked.append(self) or apply(self))
+    net, x = small_net().requires_grad_(False), torch.rand(2, 1, 8, 8)
+    found = sb.interval_bounds(net, sb.LinfBall(x, "1/10"), mode)
+    assert bool((found.lower <= found.upper).all())
+    assert not asked
