@@ -93,16 +93,49 @@ def by_example(graph: Graph, node: Node) -> bool:
     return node.by_example or graph.input_shape[0] is not None
 
 
-@once_per_graph
-def check_by_example(graph: Graph) -> None:
+def check_by_example(program: Program) -> None:
     """Coefficients belong to examples: refuse networks that move the examples' axis or join examples."""
-    odd = [node for node in graph.nodes if node.varies and not by_example(graph, node)]
+    odd = _not_by_example(program.graph) if program.graph.input_shape[0] is None else _seen_to_mix(program)
     if odd:
         lines = "\n".join(f"  {describe(node)}" for node in odd)
         raise BoundError(
             f"{len(odd)} operator call(s) give values whose first axis is not that of the examples:\n{lines}\n"
             "Linear bounds need it: keep examples apart and first, or use method='interval'."
         )
+
+
+@once_per_graph
+def _not_by_example(graph: Graph) -> tuple[Node, ...]:
+    return tuple(node for node in graph.nodes if node.varies and not by_example(graph, node))
+
+
+def _seen_to_mix(program: Program) -> tuple[Node, ...]:
+    """Where the batch size is fixed, shapes do not tell: the calls where another example's input shows."""
+    graph, batch = program.graph, program.graph.input_shape[0] or 1
+    draw = torch.Generator().manual_seed(0)
+    shape = [batch, *(n or 1 for n in graph.input_shape[1:])]
+    x, other = (torch.rand(shape, generator=draw).to(graph.dtype) for _ in range(2))
+    found: dict[str, Node] = {}
+    for changed in {0, batch - 1} if batch > 1 else ():
+        y, rest = x.clone(), [i for i in range(batch) if i != changed]
+        y[changed] = other[changed]
+        for node, one, two in zip(graph.nodes, _values(program, x), _values(program, y), strict=True):
+            if node.varies and isinstance(one, torch.Tensor) and one.is_floating_point():
+                same = one.shape[:1] == (batch,) and torch.equal(
+                    one[rest].nan_to_num(), two[rest].nan_to_num()
+                )
+                if not same:
+                    found[node.name] = node
+    return tuple(found.values())
+
+
+def _values(program: Program, x: torch.Tensor) -> list[Any]:
+    """The value of every call."""
+    env: dict[str, Any] = {**program.parameters(), program.graph.input: x}
+    with torch.no_grad():
+        for node in program.graph.nodes:
+            env[node.name] = node.target(*resolve(node.args, env), **resolve_kwargs(node.kwargs, env))
+    return [env[node.name] for node in program.graph.nodes]
 
 
 def check_first_axis(node: Node, shape: torch.Size, batch: int) -> None:

@@ -84,7 +84,7 @@ class Forward(Generic[Form]):
                 "this method is for verification and pays for rounding; give soundness='real' or 'deployed'"
             )
         check_supported(self.program.graph)
-        check_by_example(self.program.graph)
+        check_by_example(self.program)
         self.program.check_input(box.lower)
         with torch.no_grad(), exact_kernels():
             return self._walk(box)

@@ -48,7 +48,7 @@ def relax(
     interval bounds. tighten: another way to do that than backward passes through the whole network.
     """
     check_supported(program.graph)
-    check_by_example(program.graph)
+    check_by_example(program)
     program.check_input(box.lower)
     build = _Build(program, box, mode, own, slopes, memory, tighten)
     if mode is Soundness.NONE:

@@ -22,6 +22,7 @@ from surebound.numerics import (
     PREPAID_ROUNDINGS,
     Soundness,
     abs_dot,
+    defined,
     dot,
     dot_rounding,
     gamma,
@@ -303,7 +304,7 @@ def step_of(
         step: Relaxation | None = found[node.args[1]] if rule.several else found
         if step is not None:
             return step.with_lower(slopes) if isinstance(step, Lines) else step
-    return ConstantStep(out.lower, out.upper)
+    return ConstantStep(*defined(out.lower, out.upper))
 
 
 def _of_one_example(constant: Tensor, node: Node) -> Tensor:

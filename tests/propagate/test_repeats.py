@@ -162,3 +162,30 @@ def test_examples_taken_apart_and_put_together(method: str) -> None:
     margins = sb.worst_margins(net, region, labels)
     z = net(x)
     assert bool((z - z.gather(1, labels.unsqueeze(1)) <= margins).all())
+
+
+@pytest.mark.parametrize("method", METHODS[1:])
+@pytest.mark.parametrize("kind", ["turned", "joined", "apart"])
+def test_a_fixed_batch_size_does_not_hide_that_examples_meet(kind: str, method: str) -> None:
+    """Three examples of three features, and a batch size of three that is written into the network."""
+    torch.manual_seed(3)
+
+    class Fixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.first(x).view(3, 3).sigmoid()
+            if kind == "turned":
+                return self.last(h.t().tanh().t())
+            return self.last(h - h.mean(0, keepdim=True)) if kind == "joined" else self.last(h)
+
+    net, x, labels = Fixed().eval().requires_grad_(False), torch.rand(3, 3), torch.arange(3)
+    region = sb.LinfBall(x, "1/10")
+    if kind == "apart":
+        margins, z = sb.worst_margins(net, region, labels, method=method), net(x)
+        assert bool((z - z.gather(1, labels.unsqueeze(1)) <= margins).all())
+        return
+    with pytest.raises(BoundError, match="first axis is not that of the examples"):
+        sb.worst_margins(net, region, labels, method=method)
