@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from surebound.errors import BoundError
-from surebound.graph import Graph, Node, Program, once_per_graph
+from surebound.graph import Node, Program
 from surebound.graph.program import Ref, resolve, resolve_kwargs
-from surebound.rules import Affine, describe, find
+from surebound.rules import Affine, find
 
 
 def environment(program: Program, batch: int) -> dict[str, Any]:
@@ -86,65 +85,6 @@ class Constants:
                 for source in self.sources(node):
                     self._uses[source] = self._uses.get(source, 0) + 1
         return self._uses.get(name, 0) == 1
-
-
-def by_example(graph: Graph, node: Node) -> bool:
-    """Is the first axis of a call's value that of the examples, and no other one? Of a fixed batch size: not known."""
-    return node.by_example or graph.input_shape[0] is not None
-
-
-def check_by_example(program: Program) -> None:
-    """Coefficients belong to examples: refuse networks that move the examples' axis or join examples."""
-    odd = _not_by_example(program.graph) if program.graph.input_shape[0] is None else _seen_to_mix(program)
-    if odd:
-        lines = "\n".join(f"  {describe(node)}" for node in odd)
-        raise BoundError(
-            f"{len(odd)} operator call(s) give values whose first axis is not that of the examples:\n{lines}\n"
-            "Linear bounds need it: keep examples apart and first, or use method='interval'."
-        )
-
-
-@once_per_graph
-def _not_by_example(graph: Graph) -> tuple[Node, ...]:
-    return tuple(node for node in graph.nodes if node.varies and not by_example(graph, node))
-
-
-def _seen_to_mix(program: Program) -> tuple[Node, ...]:
-    """Where the batch size is fixed, shapes do not tell: the calls where another example's input shows."""
-    graph, batch = program.graph, program.graph.input_shape[0] or 1
-    draw = torch.Generator().manual_seed(0)
-    shape = [batch, *(n or 1 for n in graph.input_shape[1:])]
-    x, other = (torch.rand(shape, generator=draw).to(graph.dtype) for _ in range(2))
-    found: dict[str, Node] = {}
-    for changed in {0, batch - 1} if batch > 1 else ():
-        y, rest = x.clone(), [i for i in range(batch) if i != changed]
-        y[changed] = other[changed]
-        for node, one, two in zip(graph.nodes, _values(program, x), _values(program, y), strict=True):
-            if node.varies and isinstance(one, torch.Tensor) and one.is_floating_point():
-                same = one.shape[:1] == (batch,) and torch.equal(
-                    one[rest].nan_to_num(), two[rest].nan_to_num()
-                )
-                if not same:
-                    found[node.name] = node
-    return tuple(found.values())
-
-
-def _values(program: Program, x: torch.Tensor) -> list[Any]:
-    """The value of every call."""
-    env: dict[str, Any] = {**program.parameters(), program.graph.input: x}
-    with torch.no_grad():
-        for node in program.graph.nodes:
-            env[node.name] = node.target(*resolve(node.args, env), **resolve_kwargs(node.kwargs, env))
-    return [env[node.name] for node in program.graph.nodes]
-
-
-def check_first_axis(node: Node, shape: torch.Size, batch: int) -> None:
-    """Refuse a value of this shape if its first axis has another size than the batch: examples were taken apart."""
-    if shape[:1] != (batch,):
-        raise BoundError(
-            f"a value of shape {tuple(shape)} for {batch} example(s): linear bounds need one entry of the first axis "
-            f"per example; use method='interval' ({describe(node)})"
-        )
 
 
 def taken_from(program: Program, node: Node) -> Node | None:

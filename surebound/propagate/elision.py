@@ -18,7 +18,8 @@ from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness, nothing_known
 from surebound.propagate.backward import Form, Relaxed
-from surebound.propagate.constants import Constants, affine_in_one, by_example, varying_sources
+from surebound.propagate.constants import Constants, affine_in_one, varying_sources
+from surebound.propagate.examples import mixing
 from surebound.propagate.interval import apply_rule
 from surebound.propagate.steps import step_of
 from surebound.rules import Context
@@ -44,9 +45,7 @@ def affine_tail(program: Program) -> Tail:
     name, nodes = graph.output, []
     while (node := graph.by_name.get(name)) is not None and node.varies:
         sources = varying_sources(program, node)
-        before = graph.by_name.get(sources[0]) if sources else None
-        apart = by_example(graph, node) and (before is None or by_example(graph, before))
-        if affine_in_one(node, sources) is None or not apart:
+        if affine_in_one(node, sources) is None or not mixing(program).isdisjoint((name, *sources)):
             break
         nodes.append(node)
         name = sources[0]

@@ -23,7 +23,8 @@ from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness, gamma
 from surebound.propagate.backward import intersect
-from surebound.propagate.constants import Constants, check_by_example, check_first_axis
+from surebound.propagate.constants import Constants
+from surebound.propagate.examples import check_by_example, check_first_axis
 from surebound.propagate.interval import apply_rule
 from surebound.propagate.steps import AffineStep, step_of
 from surebound.rules import Context, check_supported
@@ -126,7 +127,7 @@ class Forward(Generic[Form]):
         step = step_of(wide.constants, node, env, self.mode, "upper")
         if not all(name in forms for name in sources):
             return self.domain.constant(env[node.name])
-        if isinstance(step, AffineStep):
+        if isinstance(step, AffineStep) and step.affine.additive:
             return self.domain.affine(wide.map(step, env[node.name]), forms[sources[0]])
         if isinstance(step, Lines):
             free = step.loose
@@ -175,7 +176,17 @@ class _Wide:
             return _double(rest), _double(kwargs)
 
         def linear(x: Tensor) -> Tensor:
-            return step.apply(x, *arguments(x.shape[0])) - step.apply(x[:1] * 0, *arguments(1))
+            """W x. Not (W x + b) - b, which rounds every coefficient by as much as b."""
+            if step.constant is None:
+                return step.apply(x, *arguments(x.shape[0]))
+            if affine.linear is not None:
+                rest, kwargs = arguments(x.shape[0])
+                return affine.linear(x, *rest, **kwargs)
+            # The adjoint's adjoint: gradients know nothing of b.
+            forward: Any = torch.func.vjp(lambda v: step.apply(v, *arguments(x.shape[0])), x * 0)
+            again: Any = torch.func.vjp(lambda g: forward[1](g)[0], torch.zeros_like(forward[0]))[1]
+            result: Tensor = again(x)[0]
+            return result
 
         def magnitude(x: Tensor) -> Tensor:
             if step.fixed is not None and x.shape[0] != step.fixed:
@@ -190,7 +201,6 @@ class _Wide:
         terms = affine.count(step.in_shape, *rest, **kwargs)
         constant = step.apply(torch.zeros((1, *step.in_shape[1:]), dtype=torch.float64), *arguments(1))
         own = torch.zeros(out.shape, dtype=torch.float64) if step.error is None else step.error.double()
-        # |b| is added and taken away again: its share of the rounding is in ``own``, which is in the network's dtype.
         return Map(linear, absolute, constant, own, 8 * gamma(terms + 64, torch.float64))
 
 

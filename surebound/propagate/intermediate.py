@@ -15,8 +15,9 @@ from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.propagate.backward import Relaxed, intersect
-from surebound.propagate.constants import Constants, affine_in_one, check_by_example, check_first_axis
+from surebound.propagate.constants import Constants, affine_in_one
 from surebound.propagate.entries import entries, rows_at_once
+from surebound.propagate.examples import check_by_example, check_first_axis
 from surebound.propagate.interval import apply_rule
 from surebound.propagate.steps import step_of
 from surebound.propagate.windows import entries_by_windows

@@ -172,7 +172,7 @@ def _interpolation_facts(op: Callable[..., Tensor], rank: int) -> Affine:
         pairs = zip(shape[2:], map(int, sizes), strict=True)
         return math.prod(min(o, 3 * -(-o // max(1, n - 1)) + 3) for n, o in pairs) + 8
 
-    return dataclasses.replace(_linear_facts(op, terms, back), magnitude=magnitude)
+    return dataclasses.replace(_linear_facts(op, terms, back), magnitude=magnitude, additive=False)
 
 
 for _rank, _op in ((1, "upsample_linear1d"), (2, "upsample_bilinear2d"), (3, "upsample_trilinear3d")):

@@ -85,6 +85,8 @@ class Affine:
     local: Callable[..., Local | None] | None = None
     # ``adjoint`` from windows of the output to windows of the input, all of them without what lies outside: no padding.
     local_adjoint: Callable[..., Tensor] | None = None
+    # Is ``magnitude`` |A| m + |b| itself, and not more than it, so that it can be taken apart into sums?
+    additive: bool = True
 
     def count(self, in_shape: tuple[int, ...], *args: Any, **kwargs: Any) -> int:
         """``terms`` for an operand of shape ``in_shape`` (B, *in)."""

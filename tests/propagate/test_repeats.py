@@ -187,5 +187,72 @@ def test_a_fixed_batch_size_does_not_hide_that_examples_meet(kind: str, method: 
         margins, z = sb.worst_margins(net, region, labels, method=method), net(x)
         assert bool((z - z.gather(1, labels.unsqueeze(1)) <= margins).all())
         return
-    with pytest.raises(BoundError, match="first axis is not that of the examples"):
+    with pytest.raises(BoundError, match="not that of the examples, or examples meet"):
         sb.worst_margins(net, region, labels, method=method)
+
+
+MIXES: dict[str, Callable[[Tensor], Tensor]] = {
+    "flip": lambda x: x.flip(0),
+    "roll": lambda x: x.roll(1, 0),
+    "cumsum": lambda x: x.cumsum(0),
+    "sum with another": lambda x: x + x.flip(0),
+    "maximum with another": lambda x: torch.maximum(x, x.flip(0)),
+    "product with another": lambda x: x * x.flip(0),
+    "weight 0": lambda x: x + torch.zeros(1) * x.flip(0),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", MIXES)
+def test_examples_that_meet_in_values_of_the_right_shape(name: str, method: str) -> None:
+    class Mixes(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return MIXES[name](x)
+
+    net, spec = Mixes().eval(), sb.LinearSpec(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
+    x = torch.tensor([[0.0, 0.0], [5.0, 0.0], [7.0, 1.0]])
+    region = sb.LinfBall(x, "1/10")
+    if method != "interval":
+        with pytest.raises(BoundError, match="or examples meet"):
+            sb.worst_margins(net, region, spec=spec, method=method)
+        return
+    margins, box = sb.worst_margins(net, region, spec=spec), region.interval(Soundness.DEPLOYED)
+    for seed in range(50):
+        t = torch.rand(x.shape, generator=torch.Generator().manual_seed(seed)).round()
+        z = net(box.lower + (box.upper - box.lower) * t)
+        assert bool((z @ spec.c.t() <= margins).all())
+
+
+@pytest.mark.parametrize("mode", ["real", "deployed"])
+def test_large_biases_do_not_round_the_coefficients_of_forward_domains(mode: str) -> None:
+    net = nn.Linear(1, 2).double().requires_grad_(False)
+    net.weight.data, net.bias.data = (
+        torch.tensor([[1.23456e-6], [0.0]]).double(),
+        torch.tensor([1e6, 0.0]).double(),
+    )
+    x = torch.tensor([[1e6]]).double()
+    exact = Fraction(float(net.weight[0, 0])) * Fraction(float(x)) + Fraction(float(net.bias[0]))
+    spec = sb.LinearSpec(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double())
+    for method in METHODS:
+        upper, lower = sb.worst_margins(net, sb.Box(x, x), spec=spec, method=method, soundness=mode)[
+            0
+        ].tolist()
+        assert -Fraction(lower) <= exact <= Fraction(upper), method
+
+
+def test_interpolated_values_in_forward_domains() -> None:
+    """What uncertain positions cost is no sum over entries: the domains take such values by their intervals."""
+
+    class Interpolates(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = nn.functional.interpolate(torch.exp(x), size=3, mode="linear", align_corners=True)
+            z = y.sum(2) / 3 - 0.2 * x.sum(2)
+            return torch.cat([z, z * 0], 1)
+
+    lower, net = torch.full((1, 1, 2), -10.0), Interpolates().eval()
+    for method in METHODS:
+        spec = sb.LinearSpec(torch.tensor([[1.0, 0.0]]))
+        found = sb.worst_margins(net, sb.Box(lower, lower + 10), spec=spec, method=method)
+        for seed in range(50):
+            t = torch.rand(1, 1, 2, generator=torch.Generator().manual_seed(seed)).round()
+            assert float(net(lower + 10 * t)[0, 0]) <= float(found), method

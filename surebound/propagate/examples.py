@@ -1,0 +1,105 @@
+"""Does a network keep its examples apart, along the first axis of every value? Linear bounds need it.
+
+A shape alone does not tell: ``x.flip(0)`` has the right one. So the network is run on a few random examples of which
+one is then replaced: wherever a value of another example changes, examples meet. With its own parameters and with
+random ones, because a weight of 0 may hide it today.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from surebound.errors import BoundError
+from surebound.graph import Graph, Node, Program
+from surebound.graph.program import resolve, resolve_kwargs
+from surebound.rules import describe
+
+#: Examples of the trial, where the network does not fix their number.
+EXAMPLES = 3
+
+_known: WeakKeyDictionary[Graph, frozenset[str]] = WeakKeyDictionary()
+
+
+def mixing(program: Program) -> frozenset[str]:
+    """The calls at whose values examples are not apart along the first axis; looked for once per graph."""
+    graph = program.graph
+    if graph not in _known:
+        free = graph.input_shape[0] is None
+        odd = {node.name for node in graph.nodes if free and node.varies and not node.by_example}
+        own = program.parameters()
+        draw = torch.Generator().manual_seed(0)
+        for parameters in (own, {name: _random(value, draw) for name, value in own.items()}):
+            odd |= _seen(program, parameters, draw)
+        _known[graph] = frozenset(odd)
+    return _known[graph]
+
+
+def check_by_example(program: Program) -> None:
+    """Coefficients belong to examples: refuse networks that move the examples' axis or join examples."""
+    odd = [node for node in program.graph.nodes if node.name in mixing(program)]
+    if odd:
+        lines = "\n".join(f"  {describe(node)}" for node in odd[:5])
+        more = f"\n  and {len(odd) - 5} after them" if len(odd) > 5 else ""
+        raise BoundError(
+            f"at {len(odd)} operator call(s) the first axis is not that of the examples, or examples meet:\n"
+            f"{lines}{more}\n"
+            "Linear bounds need them apart and first; or use method='interval'."
+        )
+
+
+def check_first_axis(node: Node, shape: torch.Size, batch: int) -> None:
+    """Refuse a value of this shape if its first axis has another size than the batch: examples were taken apart."""
+    if shape[:1] != (batch,):
+        raise BoundError(
+            f"a value of shape {tuple(shape)} for {batch} example(s): linear bounds need one entry of the first axis "
+            f"per example; use method='interval' ({describe(node)})"
+        )
+
+
+def _seen(program: Program, parameters: dict[str, Any], draw: torch.Generator) -> set[str]:
+    """The calls whose value of an example changes with the input of another one."""
+    graph, batch = program.graph, program.graph.input_shape[0] or EXAMPLES
+    shape = [batch, *(n or 1 for n in graph.input_shape[1:])]
+    like = next((v for v in parameters.values() if isinstance(v, Tensor)), torch.empty(0))
+    x, other = (torch.rand(shape, generator=draw).to(device=like.device, dtype=graph.dtype) for _ in range(2))
+    known, found = _values(program, parameters, x), set[str]()
+    for changed in {0, batch - 1} if batch > 1 else ():
+        y, rest = x.clone(), [i for i in range(batch) if i != changed]
+        y[changed] = other[changed]
+        for node, one, two in zip(graph.nodes, known, _values(program, parameters, y), strict=True):
+            if node.varies and not all(
+                _same(a, b, batch, rest) for a, b in zip(_parts(one), _parts(two), strict=True)
+            ):
+                found.add(node.name)
+    return found
+
+
+def _parts(value: Any) -> list[Tensor]:
+    parts = value if isinstance(value, (tuple, list)) else [value]
+    return [part for part in parts if isinstance(part, Tensor)]
+
+
+def _same(one: Tensor, two: Tensor, batch: int, rest: list[int]) -> bool:
+    return one.shape[:1] == (batch,) and torch.equal(one[rest].nan_to_num(), two[rest].nan_to_num())
+
+
+def _values(program: Program, parameters: dict[str, Any], x: Tensor) -> list[Any]:
+    """The value of every call."""
+    env: dict[str, Any] = {**parameters, program.graph.input: x}
+    with torch.no_grad():
+        for node in program.graph.nodes:
+            env[node.name] = node.target(*resolve(node.args, env), **resolve_kwargs(node.kwargs, env))
+    return [env[node.name] for node in program.graph.nodes]
+
+
+def _random(value: Any, draw: torch.Generator) -> Any:
+    """Positive numbers instead of others, so that no unit is off; of matrices and kernels an average, so that nothing
+    overflows."""
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        return value
+    size = 1 if value.dim() < 2 else max(1, value[0].numel())
+    return ((torch.rand(value.shape, generator=draw) + 0.5) / size).to(value)
