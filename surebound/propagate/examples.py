@@ -1,8 +1,9 @@
 """Does a network keep its examples apart, along the first axis of every value? Linear bounds need it.
 
-A shape alone does not tell: ``x.flip(0)`` has the right one. So the network is run on a few random examples of which
-one is then replaced: wherever a value of another example changes, examples meet. With its own parameters and with
-random ones, because a weight of 0 may hide it today.
+A shape alone does not tell: ``x.flip(0)`` has the right one. So every call is run on a few random examples of which one
+is then replaced: where a value of another example changes, examples meet. A call gets operands of its own, not what the
+calls before it make of an input, because a unit that is off would hide it; and once with the network's own parameters,
+once with random ones, because a weight of 0 may hide it today.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def mixing(program: Program) -> frozenset[str]:
         own = program.parameters()
         draw = torch.Generator().manual_seed(0)
         for parameters in (own, {name: _random(value, draw) for name, value in own.items()}):
-            odd |= _seen(program, parameters, draw)
+            odd |= _seen(program, parameters)
         _known[graph] = frozenset(odd)
     return _known[graph]
 
@@ -60,20 +61,17 @@ def check_first_axis(node: Node, shape: torch.Size, batch: int) -> None:
         )
 
 
-def _seen(program: Program, parameters: dict[str, Any], draw: torch.Generator) -> set[str]:
-    """The calls whose value of an example changes with the input of another one."""
+def _seen(program: Program, parameters: dict[str, Any]) -> set[str]:
+    """The calls whose value of an example changes with another one of their operands."""
     graph, batch = program.graph, program.graph.input_shape[0] or EXAMPLES
-    shape = [batch, *(n or 1 for n in graph.input_shape[1:])]
-    like = next((v for v in parameters.values() if isinstance(v, Tensor)), torch.empty(0))
-    x, other = (torch.rand(shape, generator=draw).to(device=like.device, dtype=graph.dtype) for _ in range(2))
-    known, found = _values(program, parameters, x), set[str]()
+    known, found = _values(program, parameters, batch, None), set[str]()
     for changed in {0, batch - 1} if batch > 1 else ():
-        y, rest = x.clone(), [i for i in range(batch) if i != changed]
-        y[changed] = other[changed]
-        for node, one, two in zip(graph.nodes, known, _values(program, parameters, y), strict=True):
-            if node.varies and not all(
-                _same(a, b, batch, rest) for a, b in zip(_parts(one), _parts(two), strict=True)
-            ):
+        rest = [i for i in range(batch) if i != changed]
+        for node, one, two in zip(
+            graph.nodes, known, _values(program, parameters, batch, changed), strict=True
+        ):
+            pairs = zip(_parts(one), _parts(two), strict=True)
+            if node.varies and not all(_same(a, b, batch, rest) for a, b in pairs):
                 found.add(node.name)
     return found
 
@@ -87,13 +85,28 @@ def _same(one: Tensor, two: Tensor, batch: int, rest: list[int]) -> bool:
     return one.shape[:1] == (batch,) and torch.equal(one[rest].nan_to_num(), two[rest].nan_to_num())
 
 
-def _values(program: Program, parameters: dict[str, Any], x: Tensor) -> list[Any]:
-    """The value of every call."""
-    env: dict[str, Any] = {**parameters, program.graph.input: x}
+def _values(program: Program, parameters: dict[str, Any], batch: int, changed: int | None) -> list[Any]:
+    """The value of every call on random operands; of example ``changed`` these are others than without."""
+    graph, draw, other = program.graph, *(torch.Generator().manual_seed(seed) for seed in (1, 2))
+    like = next((v for v in parameters.values() if isinstance(v, Tensor)), torch.empty(0))
+
+    def fresh(value: Tensor) -> Tensor:
+        found = torch.rand(value.shape, generator=draw) + 0.5
+        if changed is not None and value.shape[:1] == (batch,):
+            found[changed] = torch.rand(value.shape[1:], generator=other) + 0.5
+        return found.to(value)
+
+    shape = [batch, *(n or 1 for n in graph.input_shape[1:])]
+    start = torch.empty(shape, dtype=graph.dtype, device=like.device)
+    env: dict[str, Any] = {**parameters, graph.input: fresh(start)}
+    values = []
     with torch.no_grad():
-        for node in program.graph.nodes:
-            env[node.name] = node.target(*resolve(node.args, env), **resolve_kwargs(node.kwargs, env))
-    return [env[node.name] for node in program.graph.nodes]
+        for node in graph.nodes:
+            value = node.target(*resolve(node.args, env), **resolve_kwargs(node.kwargs, env))
+            values.append(value)
+            floats = isinstance(value, Tensor) and value.is_floating_point()
+            env[node.name] = fresh(value) if node.varies and floats else value
+    return values
 
 
 def _random(value: Any, draw: torch.Generator) -> Any:

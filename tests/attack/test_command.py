@@ -6,7 +6,7 @@ import itertools
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +216,15 @@ def test_stopping_without_a_file_still_shows_the_table(name, monkeypatch):
     assert "holds" not in result.stderr
 
 
-def test_a_second_signal_stops_at_once(name, monkeypatch):
+@pytest.fixture
+def plain_interrupts() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, whatever the tests before have left."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_second_signal_stops_at_once(name, monkeypatch, plain_interrupts):
     def stopped(*args: object, progress: Callable[[AttackProgress], None], **kwargs: object) -> None:
         progress(AttackProgress(done=25, total=100, examples=7, broken=2))
         signal.raise_signal(signal.SIGINT)

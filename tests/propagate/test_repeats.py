@@ -198,6 +198,7 @@ MIXES: dict[str, Callable[[Tensor], Tensor]] = {
     "sum with another": lambda x: x + x.flip(0),
     "maximum with another": lambda x: torch.maximum(x, x.flip(0)),
     "product with another": lambda x: x * x.flip(0),
+    "off between 0 and 1": lambda x: torch.relu(x + torch.tensor([-1.5, -4.0])).flip(0),
     "weight 0": lambda x: x + torch.zeros(1) * x.flip(0),
 }
 
