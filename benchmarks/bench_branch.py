@@ -11,9 +11,9 @@ from torch import Tensor, nn
 import surebound as sb
 from benchmarks.common import Benchmark, Race
 from surebound.region import LinfBall
-from surebound.verify.branch_and_bound import Options, search
-from surebound.verify.query import Query
-from surebound.verify.workspace import Workspace
+from surebound.search.branch_and_bound import Options, search
+from surebound.search.query import Query
+from surebound.search.workspace import Workspace
 
 EXAMPLES = 1
 

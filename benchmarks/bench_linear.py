@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 import surebound as sb
 from benchmarks.common import Benchmark, Race, Work
-from surebound.native import keep_memory
-from surebound.propagate.linear import Crown
+from surebound.bounds.linear.crown import Crown
+from surebound.kernels import keep_memory
 
 #: Examples per call. CROWN with bounds of its own is timed on one.
 BATCH = 100

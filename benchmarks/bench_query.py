@@ -14,7 +14,7 @@ import torch
 
 import surebound as sb
 from benchmarks.common import Benchmark, Measure
-from surebound.exchange import parse_query, robustness_query, write_network, write_query
+from surebound.vnnlib import parse_query, robustness_query, write_network, write_query
 
 
 def benchmarks() -> Iterator[Benchmark]:

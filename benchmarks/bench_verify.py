@@ -19,12 +19,12 @@ from surebound import data as datasets
 from surebound.graph import program_of
 from surebound.numerics import SOLVER_FEASIBILITY
 from surebound.region import LinfBall
+from surebound.search.mip import Encoding, NetworkEncoder, tightest_bounds
+from surebound.search.record import Record
+from surebound.solvers import Limits, SolverStatus
+from surebound.solvers.highs import solve
 from surebound.verdict import Status, Verdict
 from surebound.verify.identity import Identity
-from surebound.verify.mip import Encoding, NetworkEncoder, tightest_bounds
-from surebound.verify.record import Record
-from surebound.verify.solvers import Limits, SolverStatus
-from surebound.verify.solvers.highs import solve
 from surebound.verify.store import Store
 
 LIMITS = Limits(SOLVER_FEASIBILITY, seconds=120.0, prove_below=0.0, falsify_above=1e-3)

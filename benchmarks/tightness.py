@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 import surebound as sb
 from surebound import data as datasets
+from surebound.bounds.margins import METHODS
 from surebound.experiment.target import load_target
-from surebound.propagate.margins import METHODS
 
 
 def timed(work: Callable[[], Tensor], repeats: int) -> tuple[Tensor, float]:

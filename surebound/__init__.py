@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from surebound import models
     from surebound.attack import attack
     from surebound.attack import methods as attacks
-    from surebound.exchange import load_onnx
-    from surebound.formulas.specification import decide
+    from surebound.bounds.compact import compact
+    from surebound.bounds.interval import interval_bounds
+    from surebound.bounds.linear.crown import linear_bounds
+    from surebound.bounds.margins import worst_margins
     from surebound.interval import Interval
     from surebound.numerics import Soundness
-    from surebound.propagate.compact import compact
-    from surebound.propagate.interval import interval_bounds
-    from surebound.propagate.linear import linear_bounds
-    from surebound.propagate.margins import worst_margins
     from surebound.region import Box, LinfBall
+    from surebound.search.formulas.specification import decide
     from surebound.spec import LinearSpec, Spec
     from surebound.train import Evaluation, Plan, methods, train
     from surebound.verify import verify
+    from surebound.vnnlib import load_onnx
     from surebound.zoo import load
 
 __version__ = "0.1.0"
@@ -69,17 +69,17 @@ _HOMES = {
     "Spec": "surebound.spec:Spec",
     "attack": "surebound.attack:attack",
     "attacks": "surebound.attack.methods",
-    "compact": "surebound.propagate.compact:compact",
-    "decide": "surebound.formulas.specification:decide",
-    "interval_bounds": "surebound.propagate.interval:interval_bounds",
-    "linear_bounds": "surebound.propagate.linear:linear_bounds",
+    "compact": "surebound.bounds.compact:compact",
+    "decide": "surebound.search.formulas.specification:decide",
+    "interval_bounds": "surebound.bounds.interval:interval_bounds",
+    "linear_bounds": "surebound.bounds.linear.crown:linear_bounds",
     "load": "surebound.zoo:load",
-    "load_onnx": "surebound.exchange.files:load_onnx",
+    "load_onnx": "surebound.vnnlib.files:load_onnx",
     "methods": "surebound.train.methods",
     "models": "surebound.models",
     "train": "surebound.train:train",
     "verify": "surebound.verify:verify",
-    "worst_margins": "surebound.propagate.margins:worst_margins",
+    "worst_margins": "surebound.bounds.margins:worst_margins",
 }
 
 

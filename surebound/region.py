@@ -12,7 +12,7 @@ from torch import Tensor
 
 from surebound.errors import RegionError
 from surebound.interval import Interval
-from surebound.native import ends
+from surebound.kernels import ends
 from surebound.numerics import Soundness, exact_fraction, float_up, round_up
 
 

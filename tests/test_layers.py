@@ -10,32 +10,32 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "surebound"
 
-VALUES = frozenset(
-    {"errors", "estimate", "flags", "formula", "numerics", "interval", "region", "spec", "verdict"}
-)
-ENGINE = VALUES | {"native", "graph", "rules", "propagate"}
+VALUES = frozenset({"errors", "flags", "numerics", "interval", "region", "spec", "verdict"})
+ENGINE = VALUES | {"kernels", "graph", "rules", "bounds"}
 BESIDE = VALUES | {"data", "models"}
-WORK = ENGINE | BESIDE | {"splitting", "attack", "verify", "train", "formulas", "exchange"}
+SEARCH = ENGINE | BESIDE | {"attack", "solvers", "search"}
+WORK = SEARCH | {"verify", "train", "vnnlib"}
 
 ALLOWED: dict[str, frozenset[str]] = {
     **dict.fromkeys(VALUES, VALUES),
-    "region": VALUES | {"native"},
+    "region": VALUES | {"kernels"},
+    "kernels": frozenset(),
     "graph": VALUES,
-    "native": frozenset(),
-    "rules": VALUES | {"graph", "native"},
-    "propagate": VALUES | {"graph", "native", "rules"},
+    "rules": VALUES | {"graph", "kernels"},
+    "bounds": VALUES | {"graph", "kernels", "rules"},
+    "solvers": frozenset({"errors", "numerics"}),
     "data": VALUES,
     "models": VALUES,
     "zoo": BESIDE,
     "attack": ENGINE | BESIDE,
     "train": ENGINE | BESIDE | {"attack"},
-    "splitting": ENGINE,
-    "verify": ENGINE | BESIDE | {"attack", "splitting"},
-    "formulas": ENGINE | BESIDE | {"attack", "splitting", "verify"},
-    "exchange": ENGINE | BESIDE | {"attack", "splitting", "verify", "formulas"},
+    "search": SEARCH,
+    "verify": SEARCH,
+    "vnnlib": SEARCH | {"verify"},
     "experiment": WORK | {"zoo"},
     "report": WORK | {"zoo", "experiment"},
-    "cli": WORK | {"zoo", "experiment", "report"},
+    "reproduction": WORK | {"zoo", "experiment", "report"},
+    "cli": WORK | {"zoo", "experiment", "report", "reproduction"},
     "__main__": frozenset({"cli"}),
     "__init__": WORK | {"zoo"},
 }

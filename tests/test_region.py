@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import surebound as sb
 from surebound.errors import RegionError, SpecError
-from surebound.native import ends
+from surebound.kernels import ends
 from surebound.numerics import Soundness
 from surebound.spec import check_labels, classification
 

@@ -14,8 +14,8 @@ import torch
 
 import surebound as sb
 from surebound.experiment.target import load_target
+from surebound.search.stages import Clean, IntervalBounds, PgdAttack
 from surebound.verify import Cascade, verify
-from surebound.verify.stages import Clean, IntervalBounds, PgdAttack
 
 LIST = Path(__file__).parent / "instances.json"
 #: How many of each network and radius; the smallest indices that are hard.

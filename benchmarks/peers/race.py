@@ -18,7 +18,7 @@ from torch import nn
 from benchmarks.peers.check import checked
 from benchmarks.peers.environments import Question, Tool, tools
 from benchmarks.peers.instances import Instance, read_list
-from surebound.exchange.files import write_network, write_questions
+from surebound.vnnlib.files import write_network, write_questions
 
 #: On a busy machine the wall clock runs ahead of a process's own: tools are told this many times their seconds.
 _SLACK = 15.0

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from surebound.attack.objective import Objective, broken, worst
 from surebound.errors import SpecError
-from surebound.formula import All, Any, AtLeast, Atom, Formula, Sum, atoms, renamed
 from surebound.numerics import gamma
 from surebound.spec import Run, Scope, Spec
+from surebound.spec.formula import All, Any, AtLeast, Atom, Formula, Sum, atoms, renamed
 from surebound.spec.scope import HERE
 
 

@@ -189,8 +189,8 @@ def _proved(model: nn.Module, region: LinfBall, labels: Tensor, bar: Bar) -> Ten
     """Which examples interval bounds prove, for every float32 execution: (B,); none without bounds."""
     import torch
 
+    from surebound.bounds import worst_margins
     from surebound.numerics import proved
-    from surebound.propagate import worst_margins
 
     settled = torch.zeros(len(labels), dtype=torch.bool, device=labels.device)
     try:

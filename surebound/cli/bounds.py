@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Method(enum.StrEnum):
-    """The names of surebound.propagate.margins.METHODS, which this module must not import at the top."""
+    """The names of surebound.bounds.margins.METHODS, which this module must not import at the top."""
 
     INTERVAL = "interval"
     ZONOTOPE = "zonotope"
@@ -103,7 +103,7 @@ def bounds(
 
     from surebound.experiment.target import load_target
     from surebound.graph import program_of
-    from surebound.native import keep_memory
+    from surebound.kernels import keep_memory
     from surebound.region import LinfBall
 
     keep_memory()  # batch after batch needs the same arrays
@@ -161,8 +161,8 @@ def margin_rows(
     soundness: Arithmetic,
 ) -> list[list[Cell]]:
     """One line per image: the class that comes closest to overtaking the true one, and by how much."""
+    from surebound.bounds import worst_margins
     from surebound.numerics import proved
-    from surebound.propagate import worst_margins
 
     margins = worst_margins(network, region, labels, method=method.value, soundness=soundness.value)  # (B, K)
     if margins.shape[1] < 2:
@@ -197,8 +197,8 @@ def output_rows(
     """One line per image and output: its range over the region, and its value at the image."""
     import torch
 
+    from surebound.bounds import interval_bounds, worst_margins
     from surebound.graph import forward
-    from surebound.propagate import interval_bounds, worst_margins
     from surebound.spec import LinearSpec
 
     values = forward(network, region.x).flatten(1)  # (B, K)

@@ -70,8 +70,8 @@ def export(
     import torch
 
     from surebound.cli.bounds import choose
-    from surebound.exchange.files import write_network, write_questions
     from surebound.experiment.target import load_target
+    from surebound.vnnlib.files import write_network, write_questions
 
     if onnx is None and vnnlib_dir is None:
         raise InputError("nothing to write: give --onnx FILE, --vnnlib-dir DIR, or both")

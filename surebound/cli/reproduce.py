@@ -15,18 +15,18 @@ from surebound.cli.output import Cell, print_table
 from surebound.errors import InputError
 
 if TYPE_CHECKING:
-    from surebound.experiment.reproduce.bench import Bench
-    from surebound.experiment.reproduce.execute import Step
-    from surebound.experiment.reproduce.scale import Scale
-    from surebound.experiment.reproduce.work import Plan
     from surebound.experiment.run import Caller
-    from surebound.report.artefacts import Artefact
+    from surebound.reproduction.artefacts import Artefact
+    from surebound.reproduction.bench import Bench
+    from surebound.reproduction.execute import Step
+    from surebound.reproduction.scale import Scale
+    from surebound.reproduction.work import Plan
 
 EXIT_STOPPED = 3
 
 
 class ScaleName(enum.StrEnum):
-    """The values of surebound.experiment.reproduce.scale.Scale, which this module must not import at the top."""
+    """The values of surebound.reproduction.scale.Scale, which this module must not import at the top."""
 
     SMOKE = "smoke"
     LAPTOP = "laptop"
@@ -79,8 +79,8 @@ def reproduce(
 
       surebound reproduce figure-4 figure-2 --scale laptop --out reproduction --data-dir data
     """
-    from surebound.experiment.reproduce.scale import Scale
-    from surebound.report.artefacts import ARTEFACTS, find
+    from surebound.reproduction.artefacts import ARTEFACTS, find
+    from surebound.reproduction.scale import Scale
 
     if listing:
         rows: list[list[Cell]] = [[a.name, a.alias, a.title] for a in ARTEFACTS]
@@ -102,9 +102,9 @@ def reproduce(
 
 def _work(wanted: list[Artefact], plans: list[Plan], bench: Bench, level: Scale, out: Path) -> None:
     from surebound.cli.signals import stop_on_signals
-    from surebound.experiment.reproduce.execute import execute
     from surebound.experiment.run import Caller
-    from surebound.report.artefacts.write import write
+    from surebound.reproduction.artefacts.write import write
+    from surebound.reproduction.execute import execute
 
     def say(text: str) -> None:
         typer.echo(text, err=True)
@@ -137,7 +137,7 @@ def _data(level: Scale, out: Path, data_dir: Path | None) -> Path | None:
 def _bench(
     out: Path, data_dir: Path | None, reuse: tuple[Path, ...], jobs: int | None, level: Scale
 ) -> Bench:
-    from surebound.experiment.reproduce.bench import Bench
+    from surebound.reproduction.bench import Bench
 
     missing = [path for path in reuse if not path.is_dir()]
     if missing:
@@ -148,8 +148,8 @@ def _bench(
 
 def _show(plans: list[Plan], bench: Bench, *, quick: bool) -> None:
     """The plan as a table; equal work once. Rates are measured for it, except where all of it takes seconds."""
-    from surebound.experiment.reproduce.execute import steps
-    from surebound.experiment.reproduce.rate import Rates
+    from surebound.reproduction.execute import steps
+    from surebound.reproduction.rate import Rates
 
     rates = None if quick else Rates(bench)
     found: dict[tuple[str, str, str], Step] = {}

@@ -69,12 +69,12 @@ def results(
     """
     from surebound.cli.output import print_table
     from surebound.cli.verify import show, tell_errors
-    from surebound.exchange.instances import STORE_NAME as INSTANCES
     from surebound.verdict import Status
     from surebound.verify import Results, Store
     from surebound.verify.export import COLUMNS, row
     from surebound.verify.radii import parse_radii
     from surebound.verify.run import STORE_NAME
+    from surebound.vnnlib.instances import STORE_NAME as INSTANCES
 
     places = [run] if run.suffix == ".db" else [run / STORE_NAME, run / INSTANCES]
     path = next((place for place in places if place.is_file()), places[0])

@@ -59,7 +59,7 @@ def supports(
       surebound supports --onnx-element-types
     """
     asked = dict(locals())
-    from surebound.exchange.capabilities import CAPABILITIES
+    from surebound.vnnlib.capabilities import CAPABILITIES
 
     wanted = [name for name in CAPABILITIES if asked[name.replace("-", "_")]]
     if len(wanted) != 1:

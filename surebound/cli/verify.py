@@ -201,8 +201,8 @@ def _images(
         from surebound.cli.verify_progress import Counts
         from surebound.experiment.target import load_target
         from surebound.experiment.verifications import note_verification
+        from surebound.search.cascade import cascade as find_cascade
         from surebound.verify import verify as decide
-        from surebound.verify.cascade import cascade as find_cascade
         from surebound.verify.cluster import check_cluster
         from surebound.verify.radii import parse_radii
 

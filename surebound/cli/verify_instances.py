@@ -13,7 +13,7 @@ WORDS = {"falsified": "sat", "robust": "unsat", "unknown": "unknown", "timeout":
 
 def run_list(path: Path, folder: Path | None, out: Path | None, mix: bool, form: Format) -> None:
     """Decide every line that the store has not settled; a table of all of them."""
-    from surebound.exchange.instances import STORE_NAME, read_instances, run_instances
+    from surebound.vnnlib.instances import STORE_NAME, read_instances, run_instances
 
     listed = read_instances(path, folder)
     place = path.parent if out is None else out

@@ -17,8 +17,8 @@ from surebound.cli.loading import loading
 from surebound.errors import InputError
 
 if TYPE_CHECKING:
-    from surebound.exchange.query import Query
-    from surebound.exchange.solve import Answer
+    from surebound.vnnlib.query import Query
+    from surebound.vnnlib.solve import Answer
 
 #: Seconds after the time limit until the process is ended although something still computes.
 GRACE = 1.0
@@ -69,7 +69,7 @@ def run_standard(
     query, answer = _decided(query_file, files, limit, seed)
     lines = [answer.verdict.value]
     if answer.assignment:
-        from surebound.exchange.answer import assignment_lines, serialise
+        from surebound.vnnlib.answer import assignment_lines, serialise
 
         if serialise_to is not None:
             serialise(query, answer.assignment, serialise_to)
@@ -86,7 +86,7 @@ def run_pair(onnx: Path, vnnlib: Path, timeout: float | None, result_file: Path 
     query, answer = _decided(vnnlib, {"": onnx}, limit, seed)
     lines = [old_word(answer)]
     if answer.assignment:
-        from surebound.exchange.answer import assignment_lines, flat_lines
+        from surebound.vnnlib.answer import assignment_lines, flat_lines
 
         lines += (flat_lines if query.version == "1.0" else assignment_lines)(query, answer.assignment)
     reporter.write(lines)
@@ -114,9 +114,9 @@ def _decided(query_file: Path, files: dict[str, Path], limit: float, seed: int) 
     """Read everything and decide; the file of the only network may stand under no name."""
     began = time.monotonic()
     with loading():
-        from surebound.exchange.solve import decide
-        from surebound.exchange.text import read_query
-        from surebound.graph.onnx_file import read_model
+        from surebound.graph.onnx.file import read_model
+        from surebound.vnnlib.solve import decide
+        from surebound.vnnlib.text import read_query
 
     query = read_query(query_file)
     if set(files) == {""}:

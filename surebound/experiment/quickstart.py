@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from surebound import data as datasets
+from surebound.bounds import interval_bounds
 from surebound.data import Split
 from surebound.experiment import run
 from surebound.experiment.overrides import Overrides
@@ -23,10 +24,9 @@ from surebound.experiment.run import Caller
 from surebound.experiment.target import load_target
 from surebound.experiment.verifications import note_verification
 from surebound.numerics import exact_fraction
-from surebound.propagate import interval_bounds
 from surebound.region import LinfBall
+from surebound.search.stages import Clean, IntervalBounds, PgdAttack
 from surebound.verify import Cascade, verify
-from surebound.verify.stages import Clean, IntervalBounds, PgdAttack
 
 PRESETS = {"ordinary training": "digits-nominal", "trained with interval bounds": "digits-ibp"}
 EPSILONS = tuple(exact_fraction(f"{k}/50") for k in range(9))

@@ -10,7 +10,7 @@ from typing import Any
 
 from surebound.errors import StoreError
 from surebound.experiment.environment import describe_environment
-from surebound.verify.cascade import Cascade
+from surebound.search.cascade import Cascade
 
 NAME = "verification.jsonl"
 

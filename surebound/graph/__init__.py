@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from surebound.graph.fit import forward
-from surebound.graph.onnx_build import ImportedNetwork
+from surebound.graph.onnx.build import ImportedNetwork
 from surebound.graph.program import Graph, Node, Program, Ref, once_per_graph
 from surebound.graph.trace import trace
 

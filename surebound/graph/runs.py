@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from surebound.errors import InputError, SpecError
-from surebound.formula import All, Atom, Formula, as_bound, atoms
-from surebound.graph.onnx_build import Builder, ImportedNetwork, Value
+from surebound.graph.onnx.build import Builder, ImportedNetwork, Value
 from surebound.graph.program import Program, Ref
 from surebound.numerics import float_up
+from surebound.spec.formula import All, Atom, Formula, as_bound, atoms
 from surebound.spec.linear import LinearSpec
 from surebound.spec.scope import HERE, Run, Scope
 

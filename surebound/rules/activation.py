@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surebound import native
+from surebound import kernels
 from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.numerics import Soundness, outward, tiny
@@ -94,7 +94,7 @@ class _Relu:
         return lower.relu_(), upper.relu_()
 
     def center(self, center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
-        return native.relu_of_bounds(center, radius)
+        return kernels.relu_of_bounds(center, radius)
 
 
 def _relu_pieces() -> tuple[tuple[float, float, float], ...]:

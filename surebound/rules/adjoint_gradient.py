@@ -1,6 +1,6 @@
 """Adjoints of convolutions and matrices with gradients, in the memory order and the form that their kernels like best.
 
-Coefficients of units that are off are 0 in all rows of an example, and are left out where that pays (native/sparse.py).
+Coefficients of units that are off are 0 in all rows of an example, and are left out where it pays (kernels/sparse.py).
 adjoint(a; w) is linear in both, and <adjoint(a; w), g> = <a, convolution(g; w)>: so its gradients are a
 convolution of g and the weight gradient of that convolution.
 """
@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from surebound import native
-from surebound.native import products, rows
-from surebound.native.sparse import Live
+from surebound import kernels
+from surebound.kernels import products, rows
+from surebound.kernels.sparse import Live
 from surebound.rules.layouts import channels_last, spread
 
 #: A convolution whose window holds at most this many numbers is a product of matrices and a sum of windows.
@@ -47,7 +47,7 @@ class _Adjoint(torch.autograd.Function):
         if _plain(w, pad, dil, groups):
             windows = _rows(a) @ _matrix(w)  # (N * positions, window * in)
             cut = windows.view(a.shape[0], *a.shape[2:], *w.shape[2:], w.shape[1])
-            return native.fold(cut, in_size, stride, (0, 0)).movedim(-1, 1)  # type: ignore[arg-type]
+            return kernels.fold(cut, in_size, stride, (0, 0)).movedim(-1, 1)  # type: ignore[arg-type]
         if windowed(w, groups):
             columns = _rows(a) @ w.flatten(1)  # (N * positions, in * window)
             columns = columns.reshape(a.shape[0], -1, columns.shape[1]).transpose(1, 2)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.native import ends
+from surebound.kernels import ends
 from surebound.numerics import AffineRounding, extent_of_sizes, has_subnormal, per_example, tiny
 from surebound.rules.registry import Context, Sizes
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from surebound import native
-from surebound.native import balance
+from surebound import kernels
+from surebound.kernels import balance
 from surebound.rules.layouts import (
     Layer,
     channels_last,
@@ -43,7 +43,7 @@ class Block:
     relu: bool = False
     flat: bool = False  # hand on (B, units) after the ReLU
     keep_clean: bool = True  # hand on the clean values, too, not only use them for statistics
-    record: bool = False  # moments of the bounds that enter the ReLU, too (native/balance.py)
+    record: bool = False  # moments of the bounds that enter the ReLU, too (kernels/balance.py)
     on_in: Tensor | None = None  # the channels (axis 1 of the weight) that the value holds; None: all
     order_in: tuple[int, int] | None = None  # (positions, channels): all units, with the channel innermost
     # Found: the channels (flat: units, numbered as flatten does) that are handed on, the units that enter the ReLU,
@@ -137,13 +137,13 @@ class _Run(torch.autograd.Function):
         examples, on, channels = g_radius.shape[0], ctx.columns, ctx.channels
         g, gr = to_rows(g_both), to_rows(g_radius)
         if g_sums is not None and on is not None:  # what is off has a gradient, too
-            g, gr = native.relu_backward(g, gr, mask, on, channels * (ctx.size.numel() if block.flat else 1))
+            g, gr = kernels.relu_backward(g, gr, mask, on, channels * (ctx.size.numel() if block.flat else 1))
             on = None
         elif block.flat and on is not None:
             on, to = unflattened(on, channels)
-            g, gr = native.relu_backward(g, gr, mask, to, on.numel() * ctx.size.numel())
+            g, gr = kernels.relu_backward(g, gr, mask, to, on.numel() * ctx.size.numel())
         elif mask is not None:
-            g, gr = native.relu_backward(g, gr, mask)
+            g, gr = kernels.relu_backward(g, gr, mask)
         if block.flat:
             alive = channels if on is None else on.numel()
             g, gr = g.view(-1, alive), gr.view(-1, alive)
@@ -168,7 +168,7 @@ class _Run(torch.autograd.Function):
         below_radius, ga = block.layer.backward(
             from_rows(gr, examples, ctx.size), radius, absolute, need_radius
         )
-        gw = spread(native.add_signed(gw, ga, used), 1, block.on_in, ctx.inputs)
+        gw = spread(kernels.add_signed(gw, ga, used), 1, block.on_in, ctx.inputs)
         if block.order_in is not None and ctx.moved_weight:
             gw = reorder(gw, *block.order_in)
         elif block.order_in is not None:
@@ -210,12 +210,12 @@ def _activate(
         rows, radius = rows.view(-1, positions * channels), radius.view(examples, -1)
         scale = None if scale is None else scale.repeat(positions)
         shift = None if shift is None else shift.repeat(positions)
-    on = native.columns_on(rows, radius, scale, shift, int(PAYS_BELOW * rows.shape[1]))
+    on = kernels.columns_on(rows, radius, scale, shift, int(PAYS_BELOW * rows.shape[1]))
     if on is not None:
         on = on.nonzero().squeeze(1)
         if on.numel() == 0:  # a network that is off altogether hands on one column of zeros
             on = torch.zeros(1, dtype=torch.long, device=rows.device)
-    out, out_radius, mask = native.relu(
+    out, out_radius, mask = kernels.relu(
         rows,
         radius,
         scale,

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from surebound import native
-from surebound.native import products
+from surebound import kernels
+from surebound.kernels import products
 
 #: Up to so many input channels the usual kernels leave most of a vector empty when they compute their gradient.
 FEW_CHANNELS = 12
@@ -89,7 +89,7 @@ def _by_windows(g: Tensor, x: Tensor, w: Tensor, stride: list[int], pad: list[in
     n, c, *size = x.shape
     matrix = w.permute(0, 2, 3, 1).reshape(w.shape[0], -1)  # (out, kh kw C)
     windows = (to_rows(g) @ matrix).view(n, *g.shape[2:], *w.shape[2:], c)
-    folded = native.fold(windows, (size[0], size[1]), (stride[0], stride[1]), (pad[0], pad[1]))
+    folded = kernels.fold(windows, (size[0], size[1]), (stride[0], stride[1]), (pad[0], pad[1]))
     return channels_last(folded.movedim(-1, 1))
 
 
@@ -137,7 +137,7 @@ def flattened(on: Tensor, channels: int, positions: int) -> Tensor:
 def reorder(value: Tensor, outer: int, inner: int) -> Tensor:
     """Columns (N, outer * inner) counted with ``inner`` innermost -> with ``outer`` innermost."""
     images = value.reshape(-1, outer, 1, inner).permute(0, 3, 1, 2)  # (N, inner, outer, 1)
-    return native.channels_outermost(images).reshape(value.shape[0], -1)
+    return kernels.channels_outermost(images).reshape(value.shape[0], -1)
 
 
 def unflattened(on: Tensor, channels: int) -> tuple[Tensor, Tensor]:

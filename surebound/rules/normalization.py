@@ -1,4 +1,4 @@
-"""BatchNorm with given statistics: elementwise affine. (Training with batch statistics: propagate/training.py.)"""
+"""BatchNorm with given statistics: elementwise affine. (Training with batch statistics: bounds/training/engine.py.)"""
 
 from __future__ import annotations
 

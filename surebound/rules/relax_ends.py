@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.native import ends
+from surebound.kernels import ends
 
 
 class _Chord(torch.autograd.Function):

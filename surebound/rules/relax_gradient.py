@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surebound.native import rows
+from surebound.kernels import rows
 from surebound.numerics import CACHE_ENTRIES
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.native import wide
+from surebound.kernels import wide
 from surebound.numerics import (
     CACHE_ENTRIES,
     Soundness,

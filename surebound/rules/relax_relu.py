@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.native import wide
+from surebound.kernels import wide
 from surebound.numerics import Soundness, dot_rounding, per_example, tiny, unit_roundoff
 from surebound.rules.registry import Context
 from surebound.rules.relax_ends import chord

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from surebound.native import scaling
+from surebound.kernels import scaling
 
 
 @dataclass(frozen=True)

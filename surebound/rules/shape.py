@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surebound import native
+from surebound import kernels
 from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.rules.registry import Affine, Context, Rule, register
@@ -25,7 +25,7 @@ def _move(op: Callable[..., Tensor], ctx: Context, x: Interval, *args: Any, **kw
 
 
 def _reshape(x: Tensor, shape: list[int]) -> Tensor:
-    return native.channels_outermost(x).reshape(shape)
+    return kernels.channels_outermost(x).reshape(shape)
 
 
 def zero(*_: Any, **__: Any) -> int:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from torch import nn
 
 from surebound.errors import SpecError
-from surebound.formula import All, Any, Formula, Sum, comparison
+from surebound.spec.formula import All, Any, Formula, Sum, comparison
 from surebound.spec.parse import per_output
 from surebound.spec.scope import Run, Scope
 

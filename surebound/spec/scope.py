@@ -10,7 +10,7 @@ from fractions import Fraction
 from torch import nn
 
 from surebound.errors import SpecError
-from surebound.formula import Sum
+from surebound.spec.formula import Sum
 
 
 @dataclass(frozen=True)

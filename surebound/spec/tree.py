@@ -9,9 +9,9 @@ from fractions import Fraction
 from torch import Tensor, nn
 
 from surebound.errors import SpecError
-from surebound.formula import All, Any, AtLeast, Atom, Formula, Sum, comparison
 from surebound.numerics import exact_fraction
 from surebound.spec import relations
+from surebound.spec.formula import All, Any, AtLeast, Atom, Formula, Sum, comparison
 from surebound.spec.linear import LinearSpec
 from surebound.spec.parse import Number, Numbers, check_network, index, listed, numbers, per_output, shown
 from surebound.spec.scope import Scope

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from surebound.attack import attack
 from surebound.attack.methods import PGD
+from surebound.bounds.margins import worst_margins
 from surebound.errors import ConfigError
 from surebound.graph import forward
 from surebound.numerics import Soundness, exact_fraction
-from surebound.propagate.margins import worst_margins
 from surebound.region import LinfBall
 from surebound.spec import check_labels
 from surebound.train.distributed import ALONE, Group

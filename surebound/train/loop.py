@@ -18,7 +18,7 @@ from surebound.data.types import to_unit
 from surebound.errors import ConfigError, DivergedError
 from surebound.graph import Program, forward, program_of
 from surebound.graph.fit import eval_mode
-from surebound.native import keep_memory
+from surebound.kernels import keep_memory
 from surebound.numerics import Soundness
 from surebound.spec import check_labels
 from surebound.train.checkpoint import Checkpoint

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from surebound.bounds.training.engine import Moments
 from surebound.errors import ConfigError
-from surebound.propagate.training import Moments
 
 
 @dataclass(frozen=True)

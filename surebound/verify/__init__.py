@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from surebound.verify.cascade import CASCADES, Cascade, cascade
-from surebound.verify.record import Record
+from surebound.search.cascade import CASCADES, Cascade, cascade
+from surebound.search.record import Record
 from surebound.verify.results import Results
 from surebound.verify.run import Progress, verify
 from surebound.verify.store import Store

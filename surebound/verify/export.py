@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from surebound.errors import InputError, MissingExtraError, StoreError
-from surebound.verify.record import Record
+from surebound.search.record import Record
 
 COLUMNS = ("index", "label", "prediction", "eps", "status", "stage", "margin_bound", "float_sound", "seconds")
 FORMATS = ("csv", "json", "parquet")

@@ -12,18 +12,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save
 
-# Only these can turn a bound into a proof; a change in, say, a report does not outdate any verdict.
-_PROVING = (
-    "interval.py",
-    "numerics.py",
-    "region.py",
-    "spec.py",
-    "verdict.py",
-    "graph",
-    "rules",
-    "propagate",
-    "verify",
-)
+#: Packages that cannot turn a bound into a proof: a change in, say, a report does not outdate any verdict.
+_BESIDE = ("cli", "data", "experiment", "models", "report", "reproduction", "train", "zoo")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,10 +56,10 @@ def code_version() -> str:
     """The package's version and a hash of the sources that can say "robust"."""
     package = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
-    for name in _PROVING:
-        path = package / name
-        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
-            digest.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    for file in sorted([*package.rglob("*.py"), *package.rglob("*.c")]):
+        name = file.relative_to(package)
+        if name.parts[0] not in _BESIDE:
+            digest.update(name.as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
     try:
         version = importlib.metadata.version("surebound")
     except importlib.metadata.PackageNotFoundError:

@@ -19,7 +19,7 @@ import torch
 import torch.multiprocessing
 
 from surebound.errors import VerificationError
-from surebound.verify.children import die_with_parent, without_interrupts
+from surebound.solvers.children import die_with_parent, without_interrupts
 from surebound.verify.work import Answer, Unit, Work
 
 _START_FAILURES = 3

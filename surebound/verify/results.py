@@ -8,9 +8,9 @@ from fractions import Fraction
 from pathlib import Path
 
 from surebound.numerics import exact_fraction
+from surebound.search.record import Record
 from surebound.verdict import Status
 from surebound.verify.export import render, write_witnesses
-from surebound.verify.record import Record
 from surebound.verify.summary import Summary, summarise
 
 

@@ -18,14 +18,14 @@ from surebound.graph import forward, program_of
 from surebound.numerics import exact_fraction
 from surebound.region import LinfBall
 from surebound.rules import check_supported
+from surebound.search.cascade import Cascade
+from surebound.search.cascade import cascade as find_cascade
+from surebound.search.decide import Example, Setting, example_of
+from surebound.search.record import Record
 from surebound.spec import check_labels
-from surebound.verify.cascade import Cascade
-from surebound.verify.cascade import cascade as find_cascade
 from surebound.verify.cluster import check_cluster, cluster_pool
-from surebound.verify.decide import Example, Setting, example_of
 from surebound.verify.identity import Identity, code_version, example_hash, weights_hash
 from surebound.verify.pool import Executor, Inline, ProcessPool
-from surebound.verify.record import Record
 from surebound.verify.results import Results
 from surebound.verify.schedule import Schedule
 from surebound.verify.store import Store

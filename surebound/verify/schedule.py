@@ -6,10 +6,10 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 
-from surebound.verify.cascade import Cascade
-from surebound.verify.decide import Example
+from surebound.search.cascade import Cascade
+from surebound.search.decide import Example
+from surebound.search.record import Record
 from surebound.verify.pool import Executor
-from surebound.verify.record import Record
 from surebound.verify.work import Answer, Unit
 
 _MOST_ATTEMPTS = 2

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import TracebackType
 
 from surebound.errors import StoreError
+from surebound.search.record import Record
 from surebound.verdict import Status
 from surebound.verify.identity import Identity
-from surebound.verify.record import Record
-from surebound.verify.rows import COLUMNS, pack, record_of
 from surebound.verify.sqlite_file import check, connect, connect_readonly, prepare, transaction, translated
+from surebound.verify.store_rows import COLUMNS, pack, record_of
 
 
 class Store:

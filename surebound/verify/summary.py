@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from surebound.errors import InputError
+from surebound.search.record import Record
+from surebound.search.stages import Stage
 from surebound.verdict import Status
-from surebound.verify.record import Record
-from surebound.verify.stages import Stage
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from surebound.verify.cascade import Cascade
-from surebound.verify.decide import Example, Setting, StageFailure, decide
-from surebound.verify.record import Record
-from surebound.verify.workspace import Workspace
+from surebound.search.cascade import Cascade
+from surebound.search.decide import Example, Setting, StageFailure, decide
+from surebound.search.record import Record
+from surebound.search.workspace import Workspace
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from benchmarks.peers.check import checked
 from benchmarks.peers.instances import read_list
 from benchmarks.peers.race import Line
 from benchmarks.peers.table import table
-from surebound.exchange.files import write_network, write_questions
+from surebound.vnnlib.files import write_network, write_questions
 
 
 def test_a_claimed_counterexample_is_run_again(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from safetensors.torch import save_file
 from torch import nn
 from typer.testing import CliRunner, Result
 
+from surebound.bounds.margins import METHODS
 from surebound.cli import build_app
 from surebound.cli.bounds import Arithmetic, Method, margin_rows
 from surebound.errors import InputError
 from surebound.experiment.arrays import read_arrays
 from surebound.numerics import Soundness
-from surebound.propagate.margins import METHODS
 
 runner = CliRunner()
 

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import surebound as sb
+from surebound.bounds.linear.intermediate import relax
+from surebound.bounds.linear.steps import ConstantStep
 from surebound.cli import build_app
 from surebound.errors import UnsupportedOperatorError
 from surebound.graph import program_of
 from surebound.numerics import Soundness
-from surebound.propagate.intermediate import relax
-from surebound.propagate.steps import ConstantStep
 from surebound.rules import all_rules
-from surebound.verify.mip import NetworkEncoder
+from surebound.search.mip import NetworkEncoder
 
 runner = CliRunner()
 

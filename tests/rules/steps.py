@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from surebound.bounds.constants import Constants as Fixed
+from surebound.bounds.linear.steps import AffineStep, step_of
 from surebound.flags import exact_kernels
 from surebound.graph import Node, Program
 from surebound.graph.program import Graph, Ref
 from surebound.interval import Interval
 from surebound.numerics import Soundness
-from surebound.propagate.constants import Constants as Fixed
-from surebound.propagate.steps import AffineStep, step_of
 from surebound.rules import Context, Rule, find
 from surebound.rules.relax_lines import Relaxation
 from tests.rules.cases import Case, Constants

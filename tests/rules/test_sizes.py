@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.native import build, ends
+from surebound.kernels import build, ends
 from surebound.numerics import AffineRounding, Soundness
 from surebound.rules import Context, find
 from surebound.rules.registry import Sizes

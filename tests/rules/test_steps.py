@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from surebound.bounds.linear.steps import AffineStep
 from surebound.errors import BoundError
 from surebound.numerics import Soundness
-from surebound.propagate.steps import AffineStep
 from tests.rules.cases import CASES, Case
 from tests.rules.harness import boxes, generator, points
 from tests.rules.steps import Call, build, check, coefficients, kinds, orders, per_example

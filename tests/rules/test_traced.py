@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import surebound as sb
+from surebound.bounds import propagate
 from surebound.graph import trace
-from surebound.propagate import propagate
 
 Function = Callable[[Tensor, Tensor], Tensor]
 

@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from surebound.bounds.linear.backward import Relaxed
+from surebound.bounds.linear.crown import Crown
+from surebound.bounds.training import dual
 from surebound.errors import ConfigError
 from surebound.interval import Interval
 from surebound.numerics import Soundness
-from surebound.propagate import dual
-from surebound.propagate.backward import Relaxed
-from surebound.propagate.linear import Crown
 from surebound.spec import classification
 from surebound.train.methods import CROWNIBP, IBP, METHODS
 from tests.train.nets import reference_margins, tiny_batch, tiny_net

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from surebound.bounds.training.engine import Moments
 from surebound.errors import ConfigError
 from surebound.interval import Interval
-from surebound.propagate.training import Moments
 from surebound.train.initialise import INITIALISERS
 from surebound.train.regularise import BoundRegulariser
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from surebound.verify.solvers.outcome import Outcome, SolverStatus
-from surebound.verify.solvers.problem import Limits, Problem
+from surebound.solvers.outcome import Outcome, SolverStatus
+from surebound.solvers.problem import Limits, Problem
 
 BEHAVIOUR = "SUREBOUND_FAKE_SOLVER"
 

@@ -12,9 +12,9 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from surebound.verify.query import Finding, Query, margins_of, nothing
-from surebound.verify.stages import Stage
-from surebound.verify.workspace import Workspace
+from surebound.search.query import Finding, Query, margins_of, nothing
+from surebound.search.stages import Stage
+from surebound.search.workspace import Workspace
 
 
 def needle(dimensions: int = 3, at: float = 0.83, width: float = 0.002) -> nn.Sequential:

@@ -121,7 +121,7 @@ def test_who_stops_it_is_told_whether_it_goes_on(
 
 def test_errors_are_told_with_their_reason(folder: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once for all images that share it, with exit code 1; `results` tells it too."""
-    from surebound.verify.cascade import cascade
+    from surebound.search.cascade import cascade
 
     def fail(*_: object) -> None:
         raise RuntimeError("no such luck")

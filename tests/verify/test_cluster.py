@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from surebound.errors import InputError, MissingExtraError, VerificationError
+from surebound.search.cascade import cascade
+from surebound.search.decide import Setting
+from surebound.search.stages import Clean, PgdAttack
 from surebound.verify import Cascade, Progress, Results, verify
-from surebound.verify.cascade import cascade
-from surebound.verify.decide import Setting
-from surebound.verify.stages import Clean, PgdAttack
 from surebound.verify.work import Work
 from tests.verify.nets import Slow, steep
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from surebound.errors import InputError, StoreError
+from surebound.search.record import Record
 from surebound.verdict import Status, Verdict
 from surebound.verify.export import COLUMNS, render, write_witnesses
-from surebound.verify.record import Record
 
 EPS = Fraction(8, 255)
 RECORDS = [

@@ -15,14 +15,14 @@ import pytest
 import torch
 
 from surebound.errors import StoreError
-from surebound.verdict import Status, Verdict
-from surebound.verify import Cascade, Record, Store, verify
-from surebound.verify.run import Progress, identity_of
-from surebound.verify.stages import (
+from surebound.search.stages import (
     Clean,
     IntervalBounds,
     PgdAttack,
 )
+from surebound.verdict import Status, Verdict
+from surebound.verify import Cascade, Record, Store, verify
+from surebound.verify.run import Progress, identity_of
 from tests.verify.nets import Certain, Misbehave, steep
 
 ZERO = torch.tensor([0])
@@ -80,7 +80,7 @@ _SCRIPT = """
 import sys, torch
 from tests.verify.nets import Slow, steep
 from surebound.verify import Cascade, verify
-from surebound.verify.stages import Clean
+from surebound.search.stages import Clean
 if __name__ == "__main__":
     images = torch.rand(12, 2, generator=torch.Generator().manual_seed(0))
     labels = steep()(images).argmax(1)

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from surebound.errors import StoreError
+from surebound.search.record import Record
 from surebound.verdict import Status, Verdict
 from surebound.verify.identity import Identity
-from surebound.verify.record import Record
 from surebound.verify.store import Store
 
 SELF = Identity(weights="a" * 64, spec="label stays, inputs in [0, 1]", code="1.0+abc")
@@ -207,7 +207,7 @@ import sys
 from fractions import Fraction
 from surebound.verdict import Status, Verdict
 from surebound.verify.identity import Identity
-from surebound.verify.record import Record
+from surebound.search.record import Record
 from surebound.verify.store import Store
 path, start = sys.argv[1], int(sys.argv[2])
 identity = Identity("a" * 64, "label stays, inputs in [0, 1]", "1.0+abc")

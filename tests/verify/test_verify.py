@@ -14,12 +14,8 @@ from surebound.attack import attack
 from surebound.attack.methods import PGD
 from surebound.errors import ConfigError, InputError, SpecError, SureboundError, UnsupportedOperatorError
 from surebound.region import LinfBall
-from surebound.verdict import Status, Verdict
-from surebound.verify import Cascade, Record, Results, cascade, verify
-from surebound.verify.identity import weights_hash
-from surebound.verify.query import Query
-from surebound.verify.radii import parse_radii
-from surebound.verify.stages import (
+from surebound.search.query import Query
+from surebound.search.stages import (
     Clean,
     CrownBounds,
     IntervalBounds,
@@ -28,7 +24,11 @@ from surebound.verify.stages import (
     PgdAttack,
     Stage,
 )
-from surebound.verify.workspace import Workspace
+from surebound.search.workspace import Workspace
+from surebound.verdict import Status, Verdict
+from surebound.verify import Cascade, Record, Results, cascade, verify
+from surebound.verify.identity import weights_hash
+from surebound.verify.radii import parse_radii
 from tests.verify.nets import Liar, needle, steep
 from tests.verify.oracle import exact_maximum, tiny_net
 

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from surebound.bounds.linear.intermediate import relax
+from surebound.bounds.training.dual import bound_margins, values_to_keep
+from surebound.bounds.training.engine import training_pass
+from surebound.bounds.training.projections.estimate import Projections
+from surebound.bounds.training.projections.sketch import estimated_margins
 from surebound.errors import ConfigError
-from surebound.estimate import Projections
 from surebound.interval import Interval
 from surebound.numerics import Soundness
-from surebound.propagate.dual import bound_margins, values_to_keep
-from surebound.propagate.intermediate import relax
-from surebound.propagate.sketch import estimated_margins
-from surebound.propagate.training import training_pass
 from surebound.train.ascent import box
 from surebound.train.losses import cross_entropy, error, verified_error
 from surebound.train.methods.base import Batch, Loss, Method
@@ -29,7 +29,7 @@ class Wong(Method):
     `memory` is how many bytes of coefficients or columns are held at a time; it changes the cost, not the loss.
 
     Property: with projections = 0, an upper bound of the robust error is driven down, up to the rounding of training
-    arithmetic; with projections, an estimate of it, which proves nothing (`surebound.estimate`).
+    arithmetic; with projections, an estimate of it, which proves nothing (`Estimate`).
     Never looser than interval bounds, which are intersected with. Batch normalisation uses its running statistics.
     Reference: Wong & Kolter 2018, theorem 1 and algorithm 1; Wong et al. 2018, section 3.2 and algorithm 2.
     """

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from distributed import Client, LocalCluster
 
 from surebound.errors import VerificationError
-from surebound.verify.children import without_interrupts
+from surebound.solvers.children import without_interrupts
 from surebound.verify.cluster import local_workers
 from surebound.verify.cluster.versions import Versions
 

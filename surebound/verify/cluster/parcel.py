@@ -19,10 +19,10 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from surebound.errors import VerificationError
+from surebound.search.workspace import Workspace
 from surebound.verify.cluster.versions import Versions
 from surebound.verify.identity import weights_hash
 from surebound.verify.work import Answer, Unit, Work
-from surebound.verify.workspace import Workspace
 
 
 class Refusal(VerificationError):

@@ -1,0 +1,1 @@
+"""Forward linear bounds: zonotopes and symbolic intervals."""

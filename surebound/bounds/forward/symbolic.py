@@ -1,0 +1,176 @@
+"""Symbolic intervals: every value lies between two linear functions of the input (Wang et al. 2018)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from surebound.bounds.forward.domain import Forward, Map, blocks
+from surebound.bounds.linear.intermediate import MEMORY
+from surebound.graph import Program
+from surebound.interval import Interval
+from surebound.numerics import Soundness, gamma, nothing_known, round_up
+from surebound.rules.relax_lines import Lines, Slope
+
+_ROUND = 2.0**-46  # a few roundings of float64
+
+
+@dataclass(frozen=True)
+class Symbolic:
+    """Symbolic intervals with Neurify's ReLU: parallel lines of slope u / (u - l) above and below.
+
+    requirement: soundness "real" or "deployed"
+    property:    sound; not complete; intersected with interval bounds at every value
+    reference:   Wang et al. 2018 (ReluVal; Neurify, section 3.1)
+    """
+
+    within_intervals: ClassVar[bool] = False  # their rows are not merged with the last layer's
+
+    memory: int = MEMORY
+
+    def margins(self, program: Program, box: Interval, c: Tensor, d: Tensor, mode: Soundness) -> Tensor:
+        """Upper bounds (B, S) of c.z + d, c (B, S, K), d (B, S)."""
+        upper = torch.empty(c.shape[:2], dtype=box.dtype, device=box.device)
+        for part, block in blocks(program, box, self.memory, noise=False):
+            domain = _Domain(block)
+            form = Forward(program, mode, domain).run(block)
+            upper[part] = round_up(domain.upper(form, c[part], d[part]), box.dtype)
+        return nothing_known(upper)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """coefficients . x + offset of the N inputs x; all float64."""
+
+    coefficients: Tensor  # (N, B, *value)
+    offset: Tensor  # (B, *value)
+
+    def __add__(self, other: _Line) -> _Line:
+        return _Line(self.coefficients + other.coefficients, self.offset + other.offset)
+
+    def __sub__(self, other: _Line) -> _Line:
+        return _Line(self.coefficients - other.coefficients, self.offset - other.offset)
+
+    def __mul__(self, factor: Tensor | float) -> _Line:
+        return _Line(self.coefficients * factor, self.offset * factor)
+
+    def shifted(self, by: Tensor) -> _Line:
+        return _Line(self.coefficients, self.offset + by)
+
+    def map(self, fn: Callable[[Tensor], Tensor]) -> _Line:
+        count, batch = self.coefficients.shape[:2]
+        moved = fn(self.coefficients.flatten(0, 1))
+        return _Line(moved.reshape(count, batch, *moved.shape[1:]), fn(self.offset))
+
+
+@dataclass(frozen=True)
+class _Form:
+    lower: _Line
+    upper: _Line
+
+
+class _Domain:
+    """Forms over one batch of boxes."""
+
+    def __init__(self, box: Interval) -> None:
+        low, high = box.lower.double().flatten(1).t(), box.upper.double().flatten(1).t()  # (N, B)
+        self.center, self.radius = (low + high) / 2, (high - low) / 2 * (1 + _ROUND) + high.abs() * _ROUND
+        self.reach = torch.maximum(low.abs(), high.abs())
+
+    def _over(self, weights: Tensor, coefficients: Tensor) -> Tensor:
+        """Sum of weights (N, B) times coefficients (N, B, *value): (B, *value)."""
+        return (weights.reshape(*weights.shape, *([1] * (coefficients.dim() - 2))) * coefficients).sum(0)
+
+    def _size(self, *lines: _Line) -> Tensor:
+        """A bound on what the lines' terms may add up to: what rounding is relative to."""
+        sizes = [self._over(self.reach, line.coefficients.abs()) + line.offset.abs() for line in lines]
+        return torch.stack(sizes).sum(0)
+
+    def start(self, box: Interval) -> _Form:
+        count, batch = self.center.shape
+        eye = torch.eye(count, dtype=torch.float64).unsqueeze(1).expand(-1, batch, -1)
+        line = _Line(eye.reshape(count, *box.shape), torch.zeros(box.shape, dtype=torch.float64))
+        return _Form(line, line)
+
+    def bounds(self, form: _Form) -> Interval:
+        ends = []
+        for line, sign in ((form.lower, -1.0), (form.upper, 1.0)):
+            middle = self._over(self.center, line.coefficients) + line.offset
+            spread = self._over(self.radius, line.coefficients.abs())
+            slack = self._size(line) * gamma(self.center.shape[0] + 64, torch.float64) * 4
+            ends.append(middle + sign * (spread + slack))
+        return Interval(ends[0], ends[1])
+
+    def affine(self, map: Map, form: _Form) -> _Form:
+        middle, half = (form.upper + form.lower) * 0.5, (form.upper - form.lower) * 0.5
+        through, across = middle.map(map.linear), half.map(map.absolute)
+        paid = map.own + map.absolute(self._size(form.lower, form.upper)) * map.rate
+        line = through.shifted(map.constant.expand(through.offset.shape))
+        return _Form((line - across).shifted(-paid), (line + across).shifted(paid))
+
+    def relaxed(self, lines: Lines, boxes: list[Interval], forms: list[_Form], loose: Tensor) -> _Form:
+        lower, upper = (end.double() for end in lines.intercepts)
+        empty = lower.new_zeros(self.center.shape[0], *lower.shape)
+        low, high = _Line(empty, lower), _Line(empty, upper)
+        paid = (lower.abs() + upper.abs()) * _ROUND
+        for below, above, form in zip(lines.lower, lines.upper, forms, strict=True):
+            low, high = (
+                low + _scaled(below, form.lower, form.upper),
+                high + _scaled(above, form.upper, form.lower),
+            )
+            steepest = torch.maximum(_number(below).abs(), _number(above).abs())
+            paid = paid + steepest * self._size(form.lower, form.upper) * _ROUND
+        return _Form(low.shifted(-paid), high.shifted(paid))
+
+    def join(self, join: Callable[[list[Tensor]], Tensor], parts: list[_Form | Tensor]) -> _Form:
+        count = self.center.shape[0]
+
+        def side(pick: Callable[[_Form], _Line]) -> _Line:
+            offsets = join([pick(p).offset if isinstance(p, _Form) else p for p in parts])
+            flat = [
+                pick(p).coefficients.flatten(0, 1)
+                if isinstance(p, _Form)
+                else torch.zeros_like(p).repeat(count, *([1] * (p.dim() - 1)))
+                for p in parts
+            ]
+            return _Line(join(flat).reshape(count, *offsets.shape), offsets)
+
+        return _Form(side(lambda f: f.lower), side(lambda f: f.upper))
+
+    def constant(self, box: Interval) -> _Form:
+        empty = torch.zeros(self.center.shape[0], *box.shape, dtype=torch.float64)
+        return _Form(_Line(empty, box.lower.double()), _Line(empty, box.upper.double()))
+
+    def upper(self, form: _Form, c: Tensor, d: Tensor) -> Tensor:
+        wide = c.double()
+        positive = wide.clamp(min=0)
+        negative = wide - positive
+
+        def combined(up: Tensor, low: Tensor, subscripts: str) -> Tensor:
+            return torch.einsum(subscripts, positive, up) + torch.einsum(subscripts, negative, low)
+
+        coefficients = combined(form.upper.coefficients, form.lower.coefficients, "bsk,nbk->nbs")
+        offset = combined(form.upper.offset, form.lower.offset, "bsk,bk->bs") + d.double()
+        middle = (self.center.unsqueeze(2) * coefficients).sum(0) + offset
+        spread = (self.radius.unsqueeze(2) * coefficients.abs()).sum(0)
+        size = torch.einsum("bsk,bk->bs", wide.abs(), self._size(form.lower, form.upper)) + d.double().abs()
+        terms = self.center.shape[0] + math.prod(form.upper.offset.shape[1:]) + 64
+        return middle + spread + size * (4 * gamma(terms, torch.float64))
+
+
+def _number(slope: Slope) -> Tensor:
+    return torch.as_tensor(slope, dtype=torch.float64)
+
+
+def _scaled(slope: Slope, same: _Line, other: _Line) -> _Line:
+    """slope times a value bounded by ``same``, or by ``other`` where the slope is negative."""
+    factor = _number(slope)
+    positive = factor.clamp(min=0)
+    if bool((factor >= 0).all()):
+        return same * factor
+    return same * positive + other * (factor - positive)

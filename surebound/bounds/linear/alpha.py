@@ -1,0 +1,181 @@
+"""Optimised slopes and split multipliers (alpha- and beta-CROWN) by projected Adam.
+
+property:  sound whatever the optimiser does: any slope in [0, 1] and any multiplier >= 0 give a valid bound, and the
+           bound that is returned comes from a pass with all rounding paid; never looser than its start
+reference: Xu et al. 2021 (alpha); Wang et al. 2021 (beta), eq. 8-12
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from surebound.bounds.linear.backward import Relaxed
+from surebound.bounds.linear.steps import AffineStep
+from surebound.errors import InputError
+from surebound.numerics import Soundness
+from surebound.rules.relax_lines import Index, Lines
+
+
+@dataclass(frozen=True)
+class Multipliers:
+    """Lower slopes and split multipliers by activation, each (S, B, *value)."""
+
+    alphas: Mapping[str, Tensor]
+    betas: Mapping[str, Tensor]
+
+    @classmethod
+    def start(cls, relaxed: Relaxed, specs: int) -> Multipliers:
+        """The adaptive slopes of plain CROWN, and multipliers of 0 where something is split."""
+        alphas, betas = {}, {}
+        for name in relaxed.activations:
+            step = relaxed.steps[name]
+            if isinstance(step, Lines) and isinstance(step.lower[0], Tensor):
+                alphas[name] = step.lower[0].detach().expand(specs, *step.lower[0].shape).clone()
+                if name in relaxed.splits and bool((relaxed.splits[name] != 0).any()):
+                    betas[name] = torch.zeros_like(alphas[name])
+        return cls(alphas, betas)
+
+    def select(self, index: Index) -> Multipliers:
+        """Those of some of the examples, in any order and with repetitions."""
+        return self.map(lambda v: v[:, index])
+
+    def map(self, fn: Callable[[Tensor], Tensor]) -> Multipliers:
+        """Apply a function to every tensor."""
+        return Multipliers(
+            {k: fn(v) for k, v in self.alphas.items()}, {k: fn(v) for k, v in self.betas.items()}
+        )
+
+    def zip(self, other: Multipliers, fn: Callable[[Tensor, Tensor], Tensor]) -> Multipliers:
+        """Combine with another of the same shapes."""
+        return Multipliers(
+            {k: fn(v, other.alphas[k]) for k, v in self.alphas.items()},
+            {k: fn(v, other.betas[k]) for k, v in self.betas.items()},
+        )
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor, with "alpha" or "beta"."""
+        yield from (("alpha", v) for v in self.alphas.values())
+        yield from (("beta", v) for v in self.betas.values())
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Projected Adam: rates of slopes and of split multipliers, each times ``decay`` per step."""
+
+    steps: int = 20
+    alpha_rate: float = 0.25
+    beta_rate: float = 0.1
+    decay: float = 0.97
+
+    def __post_init__(self) -> None:
+        if self.steps < 0 or not (self.alpha_rate > 0 and self.beta_rate > 0 and 0 < self.decay <= 1):
+            raise InputError(f"{self}: steps must be >= 0, rates > 0 and the decay in (0, 1]")
+
+
+def optimise(
+    relaxed: Relaxed, c: Tensor, d: Tensor, adam: Adam, start: Multipliers | None = None
+) -> tuple[Tensor, Multipliers]:
+    """Upper bounds (B, S) of c.z + d, c (B, S, K), d (B, S), and the multipliers that give them.
+
+    An example whose rows are all proved is dropped from the optimisation. The steps are taken on the bound without
+    its rounding terms, which hardly move; the result is evaluated with them.
+    """
+    start = start or Multipliers.start(relaxed, c.shape[1])
+    first = relaxed.evaluate(c, d, alphas=start.alphas, betas=start.betas).upper  # (B, S)
+    if adam.steps == 0 or not (start.alphas or start.betas) or not first.numel():
+        return first, start
+    best = _descend(_unpaid(relaxed), c, d, adam, start, first)
+    last = relaxed.evaluate(c, d, alphas=best.alphas, betas=best.betas).upper
+    better = (last < first).t()  # (S, B); NaN is not better
+
+    def pick(new: Tensor, old: Tensor) -> Tensor:
+        return torch.where(_over(better, new), new, old)
+
+    return torch.fmin(first, last), best.zip(start, pick)
+
+
+def _descend(
+    free: Relaxed, c: Tensor, d: Tensor, adam: Adam, start: Multipliers, paid: Tensor
+) -> Multipliers:
+    """Projected Adam on every row by itself, the best iterate of each kept."""
+    best = start.map(torch.clone)
+    value = torch.full_like(paid.t(), torch.inf)  # (S, B), of the best iterates
+    active = torch.arange(c.shape[0], device=c.device)
+    now, state, goal = start.map(torch.clone), _State.of(start), None
+    for step in range(adam.steps + 1):
+        leaves = now.map(lambda v: v.detach().requires_grad_())
+        with torch.enable_grad():
+            upper = free.upper(free.pull(*free.query(c, d), alphas=leaves.alphas, betas=leaves.betas))
+        if not upper.requires_grad:  # every slope lies behind a call that is bounded by intervals
+            return start
+        if goal is None:  # rounding will cost about as much as it does at the start
+            goal = -2 * (paid.t() - upper.detach()).clamp(min=0).nan_to_num(0.0, posinf=0.0)
+        better = upper.detach() < value[:, active]
+        value[:, active] = torch.where(better, upper.detach(), value[:, active])
+        for (_, kept), (_, new) in zip(best.tensors(), now.tensors(), strict=True):
+            kept[:, active] = torch.where(_over(better, new), new, kept[:, active])
+        open_rows = ~(value[:, active] <= goal[:, active])  # (S, B)
+        alive = open_rows.any(0)
+        if step == adam.steps or not bool(alive.any()):
+            break
+        grads = _gradients(upper, open_rows, leaves)
+        now = state.step(now, grads, adam, adam.decay**step)
+        if 2 * int(alive.sum()) <= alive.numel():
+            index = alive.nonzero()[:, 0]
+            active, free, c, d = active[index], free.select(index), c[index], d[index]
+            now, state = now.select(index), state.select(index)
+    return best
+
+
+def _gradients(upper: Tensor, rows: Tensor, leaves: Multipliers) -> Multipliers:
+    wanted = [v for _, v in leaves.tensors()]
+    with torch.enable_grad():
+        total = torch.where(rows & upper.isfinite(), upper, torch.zeros_like(upper)).sum()
+    found = torch.autograd.grad(total, wanted, allow_unused=True)
+    known = {id(v): g if g is not None else torch.zeros_like(v) for v, g in zip(wanted, found, strict=True)}
+    return leaves.map(lambda v: known[id(v)].nan_to_num(0.0, 0.0, 0.0))
+
+
+@dataclass
+class _State:
+    """Adam's moments."""
+
+    mean: Multipliers
+    square: Multipliers
+    count: int = 0
+
+    @classmethod
+    def of(cls, like: Multipliers) -> _State:
+        return cls(like.map(torch.zeros_like), like.map(torch.zeros_like))
+
+    def step(self, now: Multipliers, grads: Multipliers, adam: Adam, rate: float) -> Multipliers:
+        self.count += 1
+        self.mean = self.mean.zip(grads, lambda m, g: m.lerp(g, 0.1))
+        self.square = self.square.zip(grads, lambda s, g: s.lerp(g * g, 0.001))
+        scale = (1 - 0.999**self.count) ** 0.5 / (1 - 0.9**self.count)
+        move = self.mean.zip(self.square, lambda m, s: m * scale / (s.sqrt() + 1e-12))
+        return Multipliers(
+            {k: (v - adam.alpha_rate * rate * move.alphas[k]).clamp_(0, 1) for k, v in now.alphas.items()},
+            {k: (v - adam.beta_rate * rate * move.betas[k]).clamp_(min=0) for k, v in now.betas.items()},
+        )
+
+    def select(self, index: Tensor) -> _State:
+        return _State(self.mean.select(index), self.square.select(index), self.count)
+
+
+def _unpaid(relaxed: Relaxed) -> Relaxed:
+    """The same bounds and lines, without the rounding terms of the affine layers: for gradients."""
+    steps = {
+        name: replace(step, error=None, absolute=None) if isinstance(step, AffineStep) else step
+        for name, step in relaxed.steps.items()
+    }
+    return replace(relaxed, mode=Soundness.NONE, steps=steps)
+
+
+def _over(rows: Tensor, like: Tensor) -> Tensor:
+    """(S, B) as a mask over (S, B, *value)."""
+    return rows.reshape(*rows.shape, *([1] * (like.dim() - 2)))

@@ -1,0 +1,323 @@
+"""Backward bound propagation (CROWN, DeepPoly): a specification's coefficients go from the output to the input.
+
+Every value of the program lies between its bounds; every operator is affine or lies between lines. Going back through
+the calls in reverse order, a.y <= a'.x + offset holds at each, so at the input c.z + d <= a.x + offset over the box
+(Zhang et al. 2018; Singh et al. 2019). Any lower slope of an unstable ReLU in [0, 1] (alpha) and any multiplier >= 0 of
+a split's constraint (beta; Wang et al. 2021) give a valid bound: in the sound modes only rounding must be paid, and is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from surebound.bounds.constants import Constants
+from surebound.bounds.linear.steps import AffineStep, step_of
+from surebound.errors import InputError
+from surebound.flags import exact_kernels
+from surebound.graph import Program
+from surebound.interval import Interval
+from surebound.kernels import wide
+from surebound.numerics import (
+    Soundness,
+    abs_dot,
+    add_up,
+    dot,
+    dot_rounding,
+    gamma,
+    nothing_known,
+    round_up,
+    sum_rounding,
+    sum_up,
+    tiny,
+    unit_roundoff,
+)
+from surebound.rules.relax_gradient import largest
+from surebound.rules.relax_lines import Index, Lines, Relaxation, Slopes
+
+
+@dataclass(frozen=True)
+class Form:
+    """a.x + offset: an upper bound of S specifications of B examples by a value x of the program."""
+
+    coefficients: Tensor  # (S, B, *value)
+    offset: Tensor  # (S, B), float64
+    recorded: Mapping[str, Tensor]  # coefficients at the values that were asked for, (S, B, *value)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Bounds of a specification and what they come from."""
+
+    upper: Tensor  # (B, S); infinite where nothing is known, -infinite where the splits are contradictory
+    form: Form  # about the input
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """A program over a batch of boxes, with bounds of its values and a backward step for each of its calls.
+
+    ``intermediate.relax`` makes one from a region; it is immutable, and everything about it is batched. Branch and
+    bound keeps the root's and derives each batch of sub-problems from it:
+
+        root = relax(program, region.interval(mode), mode, own=True)             # B boxes
+        node = root.select(examples).restrict({"relu_1": signs})                 # examples (N,), signs (N, *value)
+        upper, multipliers = optimise(node, c, d, Adam(steps=20), start)         # alpha.py; upper (N, S), sound
+        result = node.evaluate(c, d, alphas=multipliers.alphas, betas=multipliers.betas, record=node.activations)
+        result.form.recorded["relu_1"]                                           # (S, N, *value): branching scores
+        node.corner(result.form)                                                 # (S, N, *input): where to attack
+
+    Splits are on the value that the execution itself computes, so the two halves cover every execution and a tree
+    of sub-problems is as sound as its leaves. Gradients: call ``upper(pull(*query(c, d), alphas=..., betas=...))``.
+    """
+
+    program: Program
+    mode: Soundness
+    constants: Constants
+    bounds: dict[str, Interval]  # by name of the value; the input's is the box
+    steps: dict[str, Relaxation]  # by name of the call
+    slopes: Slopes = "adaptive"
+    splits: Mapping[str, Tensor] = field(
+        default_factory=dict
+    )  # by name of the call: int8 (B, *value), -1 / 0 / +1
+    infeasible: Tensor | None = None  # (B,) bool: the splits contradict the bounds
+
+    @property
+    def batch(self) -> int:
+        """How many boxes."""
+        return int(self.bounds[self.program.graph.input].shape[0])
+
+    @property
+    def activations(self) -> tuple[str, ...]:
+        """The calls whose lower slope is free and which can be split at 0, in order of execution."""
+        found = ((name, step) for name, step in self.steps.items() if isinstance(step, Lines))
+        return tuple(name for name, step in found if step.free is not None)
+
+    def source(self, activation: str) -> str:
+        """The value that an activation reads."""
+        return self.constants.sources(self.program.graph.by_name[activation])[0]
+
+    def rows(self, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
+        """Specifications c (B, S, K), d (B, S) as coefficients (S, B, K) in the network's dtype and offsets (S, B)."""
+        out = self.bounds[self.program.graph.output]
+        a, offset = c.transpose(0, 1).to(out.dtype).contiguous(), d.transpose(0, 1).double()
+        if self.mode is not Soundness.NONE and c.dtype == torch.float64 and out.dtype != torch.float64:
+            lost = (c.transpose(0, 1) - a.double()).abs()  # exact: the two are close
+            offset = add_up(offset, dot(lost, out.magnitude.double()) * (1 + 2.0**-40))
+        return a, offset
+
+    def query(self, c: Tensor, d: Tensor) -> tuple[str, Tensor, Tensor]:
+        """A specification c.z + d of the outputs as the first arguments of ``pull``."""
+        return (self.program.graph.output, *self.rows(c, d))
+
+    def evaluate(
+        self,
+        c: Tensor,
+        d: Tensor,
+        *,
+        alphas: Mapping[str, Tensor] | None = None,
+        betas: Mapping[str, Tensor] | None = None,
+        record: Collection[str] = (),
+    ) -> Evaluation:
+        """Sound upper bounds of c.z + d, c (B, S, K), d (B, S), without gradients; see ``pull``."""
+        kernels = nullcontext() if self.mode is Soundness.NONE else exact_kernels()
+        with torch.no_grad(), kernels:
+            form = self.pull(*self.query(c, d), alphas=alphas, betas=betas, record=record)
+            upper = self.upper(form).t()
+        return Evaluation(nothing_known(upper), form)
+
+    def pull(
+        self,
+        start: str,
+        a: Tensor,
+        offset: Tensor,
+        *,
+        alphas: Mapping[str, Tensor] | None = None,
+        betas: Mapping[str, Tensor] | None = None,
+        stop: str | None = None,
+        record: Collection[str] = (),
+        priced: Mapping[str, Tensor] | None = None,
+    ) -> Form:
+        """Bound a.start + offset, a (S, B, *start), offset (S, B), by the value ``stop`` (the input by default).
+
+        alphas: lower slopes by activation, (B, *value) or (S, B, *value); clamped to [0, 1] here.
+        betas:  multipliers of the splits by activation, same shapes; clamped to >= 0 here.
+        priced: by name of an affine call, what its ``price`` of the coefficients is (S, B), where that is known.
+        """
+        alphas, betas, priced = alphas or {}, betas or {}, dict(priced or {})
+        graph, target = self.program.graph, stop or self.program.graph.input
+        found, recorded, offsets = {start: a}, {}, [offset.double()]
+        for node in reversed(graph.nodes):
+            if node.name == target or node.name not in found:
+                continue
+            a = found.pop(node.name)
+            if node.name in record:
+                recorded[node.name] = a
+            step = self.steps[node.name]
+            split = node.name in betas and node.name in self.splits
+            sources = self.constants.sources(node)
+            if isinstance(step, Lines):
+                price = None if split else self._price(sources[0], target)
+                pulled = step.pull(a, alphas.get(node.name), price)
+                if pulled.priced is not None:
+                    priced[sources[0]] = pulled.priced
+            elif isinstance(step, AffineStep):
+                pulled = step.pull(a, priced=priced.pop(node.name, None))
+            else:
+                pulled = step.pull(a, alphas.get(node.name))
+            offsets.append(pulled.offset)
+            terms = list(zip(sources, pulled.coefficients, strict=True)) if pulled.coefficients else []
+            if step.owes:
+                for source, coefficients in terms:
+                    if split or source == target or not self.pays(source):
+                        offsets.append(self._rounding(source, coefficients, step.owes))
+            if split:
+                terms.append((sources[0], betas[node.name].clamp(min=0) * self.splits[node.name]))
+            for source, coefficients in terms:
+                if source in found:
+                    coefficients = found[source] + coefficients
+                    roundoff = 2 * unit_roundoff(coefficients.dtype)
+                    offsets.append(self._rounding(source, coefficients, roundoff))
+                found[source] = coefficients
+        if target not in found:  # nothing of the specification depends on it
+            found[target] = a.new_zeros((*offset.shape, *self.bounds[target].shape[1:]))
+        if target in record:
+            recorded[target] = found[target]
+        return Form(found[target], self._total(offsets), recorded)
+
+    def _price(self, source: str, target: str) -> wide.Price | None:
+        """What the step of a value will multiply its coefficients with, if these come from one place."""
+        step = self.steps.get(source)
+        if source == target or not isinstance(step, AffineStep) or not self.constants.used_once(source):
+            return None
+        return step.price
+
+    def _total(self, offsets: list[Tensor]) -> Tensor:
+        """At least the sum of offsets (S, B)."""
+        if self.mode is Soundness.NONE:
+            return torch.stack(offsets).sum(0)
+        quick = wide.sum_up(offsets, *sum_rounding(len(offsets)))
+        return sum_up(torch.stack(offsets)) if quick is None else quick
+
+    def pays(self, source: str) -> bool:
+        """Will the step of a value pay for a rounding of its coefficients? Only if they come from one place."""
+        step = self.steps.get(source)
+        return isinstance(step, AffineStep) and step.error is not None and self.constants.used_once(source)
+
+    def _rounding(self, source: str, a: Tensor, rate: float) -> Tensor:
+        """What a rounding of the coefficients of a value may cost: rate |a|.max|x|."""
+        if self.mode is Soundness.NONE:
+            return a.new_zeros(a.shape[:2], dtype=torch.float64)
+        magnitude = self.bounds[source].magnitude
+        quick = wide.dot(a, wide.Price(None, magnitude))
+        return (abs_dot(a, magnitude) if quick is None else quick) * (rate * (1 + 2.0**-9))
+
+    def upper(self, form: Form, at: str | None = None) -> Tensor:
+        """The largest value of a form over the bounds of the value it is about: (S, B), rounded up to the dtype."""
+        box = self.bounds[at or self.program.graph.input]
+        best = maximum(form.coefficients, box, form.offset, self.mode)
+        if self.infeasible is None:
+            return best
+        return torch.where(self.infeasible, torch.full_like(best, -torch.inf), best)
+
+    def corner(self, form: Form) -> Tensor:
+        """The input (S, B, *input) where a form about the input is largest: where to look for a counterexample."""
+        box = self.bounds[self.program.graph.input]
+        middle = torch.where(form.coefficients < 0, box.lower, box.center)
+        return torch.where(form.coefficients > 0, box.upper, middle)
+
+    def select(self, index: Index) -> Relaxed:
+        """The same for some of the boxes, in any order and with repetitions."""
+        return replace(
+            self,
+            bounds={name: box.select(lambda v: v[index]) for name, box in self.bounds.items()},
+            steps={name: step.select(index) for name, step in self.steps.items()},
+            splits={name: split[index] for name, split in self.splits.items()},
+            infeasible=None if self.infeasible is None else self.infeasible[index],
+        )
+
+    def restrict(self, splits: Mapping[str, Tensor], bounds: Mapping[str, Interval] | None = None) -> Relaxed:
+        """The same boxes, but only the executions whose ReLU inputs have the given signs.
+
+        splits: by activation, (B, *value) of -1 (input <= 0), 0 (free) and +1 (input >= 0), decided on the value that
+                the execution computes; they replace earlier splits.
+        bounds: by name of an activation's input, bounds to intersect with, e.g. those of the parent sub-problem.
+        """
+        unknown = set(splits) - set(self.activations)
+        if unknown:
+            raise InputError(
+                f"{', '.join(sorted(unknown))} cannot be split; these calls can: {', '.join(self.activations)}"
+            )
+        values = dict(self.bounds)
+        for name, tighter in (bounds or {}).items():
+            values[name] = intersect(values[name], tighter)
+        for name, split in splits.items():
+            if split.shape != values[name].shape:
+                raise InputError(
+                    f"the splits of {name} have shape {tuple(split.shape)}; give {tuple(values[name].shape)}"
+                )
+            values[self.source(name)] = _signed(values[self.source(name)], split)
+        touched = {self.source(name) for name in splits} | set(bounds or {})
+        infeasible = torch.zeros(self.batch, dtype=torch.bool, device=values[self.program.graph.input].device)
+        for name in touched:
+            infeasible = infeasible | (values[name].lower > values[name].upper).flatten(1).any(1)
+        steps = dict(self.steps)
+        for name in self.activations:
+            if self.source(name) in touched:
+                node = self.program.graph.by_name[name]
+                steps[name] = step_of(self.constants, node, values, self.mode, self.slopes)
+        known = {name: split.to(torch.int8) for name, split in splits.items()}
+        return replace(self, bounds=values, steps=steps, splits=known, infeasible=infeasible)
+
+
+def intersect(x: Interval, y: Interval) -> Interval:
+    """Both bounds hold; NaN in the second says nothing, in the first that the value itself may be NaN."""
+    lower, upper = torch.fmax(x.lower, y.lower), torch.fmin(x.upper, y.upper)
+    odd = x.lower.isnan() | x.upper.isnan()
+    if not bool(odd.any()):
+        return Interval(lower, upper)
+    return Interval(torch.where(odd, x.lower, lower), torch.where(odd, x.upper, upper))
+
+
+def _signed(x: Interval, split: Tensor) -> Interval:
+    lower = torch.where(split > 0, x.lower.clamp(min=0), x.lower)
+    return Interval(lower, torch.where(split < 0, x.upper.clamp(max=0), x.upper))
+
+
+def maximum(a: Tensor, box: Interval, offset: Tensor, mode: Soundness) -> Tensor:
+    """max of a.x + offset over a box, a (S, B, *x), in a's dtype: (S, B). In the sound modes rounded up."""
+    magnitude = box.magnitude
+    finite = bool(magnitude.isfinite().all())
+    if mode is Soundness.NONE and finite:
+        return (offset + largest(a, box.center, box.radius)).to(a.dtype)
+    # A sum of so many products and the offset, in float64, and once more for the sum of the payments.
+    rate = 4 * gamma(math.prod(a.shape[2:]) + 8, torch.float64)
+    quick = wide.upper(a, box.lower, box.upper, offset, rate) if finite else None
+    if quick is not None:
+        return quick
+    positive = a.clamp(min=0)
+    sides = ((positive, box.upper), (a - positive, box.lower))
+    if finite:
+        best = sum((_wide_dot(part, end) for part, end in sides), offset)
+    else:  # a coefficient of 0 contributes nothing even where the bound is infinite; NaN at one end is NaN at both
+        odd = box.lower.isnan() | box.upper.isnan()
+        ends = [(part, end.double().masked_fill(odd, torch.nan)) for part, end in sides]
+        products = [torch.where(part == 0, 0.0, part.double() * end) for part, end in ends]
+        best = sum((p.flatten(2).sum(2) if p.dim() > 2 else p for p in products), offset)
+    if mode is Soundness.NONE:
+        return best.to(a.dtype)
+    size = abs_dot(a, magnitude) * (1 + 2 * dot_rounding(magnitude.shape, a.dtype)) + offset.abs()
+    return round_up(size.mul_(rate).add_(tiny(torch.float64)).add_(best), a.dtype)
+
+
+def _wide_dot(a: Tensor, v: Tensor) -> Tensor:
+    """Sum of a (S, B, *n) times v (B, *n), all in float64: (S, B)."""
+    if a.dim() == 2:
+        return a.double() * v.double()
+    sums: Tensor = torch.linalg.vecdot(a.flatten(2).double(), v.flatten(1).double())
+    return sums

@@ -1,0 +1,77 @@
+"""A network over one box as a small dense problem: its input and its unstable ReLUs, everything between them folded.
+
+A stable ReLU is the identity or zero, so the input of an unstable one is an affine function of the network's input and
+of the unstable ReLUs before it. A network trained for its bounds has a few hundred unstable ReLUs among thousands: one
+reduction per example makes every later bound of it a handful of small matrix products (bounds/reduced/passes.py).
+
+Sound in the mode of the relaxation that it is made from: a row a with its offsets means that the value z which an
+execution computes satisfies a.v + low_offset <= z <= a.v + up_offset, where v holds the input and the unstable ReLUs
+*as computed in that execution*; the backward pass that makes the row pays for its roundings (docs/soundness.md,
+Lemma 3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Affine bounds of R values by the first V columns of a reduced network's v = (input, unstable ReLUs).
+
+    ``low.v + low_offset <= value <= up.v + up_offset``; the two matrices are one object where all that lies between
+    is affine.
+    """
+
+    up: Tensor  # (R, V) in the network's dtype
+    low: Tensor  # (R, V)
+    up_offset: Tensor  # (R,) float64
+    low_offset: Tensor  # (R,) float64
+
+    def __len__(self) -> int:
+        return len(self.up)
+
+    def select(self, index: Tensor) -> Rows:
+        """Some of the values."""
+        up = self.up[index]
+        low = up if self.low is self.up else self.low[index]
+        return Rows(up, low, self.up_offset[index], self.low_offset[index])
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """The unstable entries of one activation, U of them: y = max(left x, right x), x the value that ``rows`` bound.
+
+    chord x + top >= y >= a x + bottom for every slope a in [left, right] and x in [lower, upper].
+    """
+
+    name: str
+    place: Tensor  # (U,) flat positions in the activation's value, ascending
+    rows: Rows
+    lower: Tensor  # (U,) bounds of x
+    upper: Tensor
+    chord: Tensor  # (U,)
+    top: Tensor  # (U,)
+    bottom: Tensor  # (U,) <= 0: rounding of the activation itself; 0 for ReLU
+    slope: Tensor  # (U,) the adaptive lower slope
+    sides: tuple[float, float]  # left, right
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """One example's network, reduced. Each layer reads the input and the layers before it, the outputs all of them."""
+
+    lower: Tensor  # (n,) the box of the flattened input
+    upper: Tensor
+    layers: tuple[Layer, ...]
+    outputs: Rows  # of a specification
+
+    @property
+    def unstable(self) -> int:
+        """U, of all layers together."""
+        return sum(len(layer) for layer in self.layers)

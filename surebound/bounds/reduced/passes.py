@@ -1,0 +1,303 @@
+"""Linear bounds of a reduced network: backward passes of many sub-problems at once, and their gradients.
+
+N sub-problems, each an output row, signs of unstable ReLUs (U), lower slopes (alpha) and multipliers of the splits
+(beta). The bound is the maximum of a.x + offset over the box, where a comes from one backward pass; it is convex and
+piecewise linear in the multipliers, and by Danskin's theorem its derivative by a multiplier is what that multiplies at
+the maximiser: one forward pass from the best corner along the same lines, so that a step of the optimisation costs two
+passes and no graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from surebound.bounds.reduced.network import Layer, Reduced, Rows
+from surebound.interval import Interval
+from surebound.numerics import gamma, nothing_known, round_up
+
+
+@dataclass(frozen=True, eq=False)
+class Multipliers:
+    """Signs, slopes and multipliers of sub-problems, (N, U) each over the unstable entries of all layers."""
+
+    signs: Tensor  # int8: -1 (input <= 0), 0 (free), +1
+    alphas: Tensor
+    betas: Tensor
+
+    def __getitem__(self, index: Tensor) -> Multipliers:
+        return Multipliers(*(getattr(self, part.name)[index] for part in fields(self)))
+
+    def unsplit(self) -> Multipliers:
+        """Without signs."""
+        return Multipliers(torch.zeros_like(self.signs), self.alphas, torch.zeros_like(self.betas))
+
+    def to(self, dtype: torch.dtype) -> Multipliers:
+        """In another dtype."""
+        return Multipliers(self.signs, self.alphas.to(dtype), self.betas.to(dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """One backward pass."""
+
+    a: Tensor  # (N, n) coefficients of the input
+    own: Tensor  # (N, U) coefficients of the unstable ReLUs
+    through: Tensor  # (N, U) coefficients of their inputs
+    offset: Tensor  # (N,)
+    size: Tensor | None  # (N,) what all roundings of the pass are relative to; None: not sound
+    lines: dict[int, _Lines]  # by layer
+
+    def select(self, index: Tensor) -> Pass:
+        """Some of the sub-problems, without their lines."""
+        size = None if self.size is None else self.size[index]
+        return Pass(self.a[index], self.own[index], self.through[index], self.offset[index], size, {})
+
+
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """A layer in the dtype of the passes, with the columns that its entries have."""
+
+    at: slice  # in v
+    own: slice  # in U
+    up: Tensor
+    low: Tensor
+    up_offset: Tensor
+    low_offset: Tensor
+    chord: Tensor
+    top: Tensor
+    bottom: Tensor
+    lower: Tensor
+    upper: Tensor
+    left: float
+    right: float
+    rounds: bool  # is the activation itself rounded?
+    size: Tensor  # (U,) |row| max|v| + |offset|
+    largest: Tensor  # (U,) max |x|
+
+
+class Passes:
+    """The passes of one reduced network in one dtype; float64 ones are sound (``upper``)."""
+
+    def __init__(self, reduced: Reduced, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.lower, self.upper_end = reduced.lower.to(dtype), reduced.upper.to(dtype)
+        self.inputs = len(reduced.lower)
+        self.outputs = _in(reduced.outputs, dtype)
+        largest = [torch.maximum(self.lower.abs(), self.upper_end.abs())]
+        self.layers: list[_Layer] = []
+        first = self.inputs
+        for layer in reduced.layers:
+            found = _prepared(layer, first, self.inputs, torch.cat(largest), dtype)
+            self.layers.append(found)
+            steepest = max(1.0, abs(found.left), abs(found.right))
+            largest.append((found.largest * steepest - found.bottom) * (1 + 2.0**-40))
+            first += len(layer)
+        self.columns, self.largest = first, torch.cat(largest)
+        #: (U,) the smallest and the largest lower slope of each entry.
+        self.least = _spread([(x, x.left) for x in self.layers], self.lower)
+        self.steepest = _spread([(x, x.right) for x in self.layers], self.lower)
+
+    @property
+    def unstable(self) -> int:
+        """U."""
+        return self.columns - self.inputs
+
+    def pull(self, a: Tensor, offset: Tensor, m: Multipliers) -> Pass:
+        """Go back from coefficients a (N, V) of the first V columns and offsets (N,) to the input."""
+        count, given = a.shape
+        work = a.new_zeros(count, self.columns)
+        work[:, :given] = a
+        size = work.abs() @ self.largest + offset.abs() if self.dtype == torch.float64 else None
+        through, known = torch.zeros_like(m.alphas), dict[int, _Lines]()
+        for number, layer in reversed(list(enumerate(self.layers))):
+            if layer.at.start >= given:
+                continue
+            own = work[:, layer.at]
+            known[number] = lines = _Lines.of(layer, m)
+            positive = own.clamp(min=0)
+            negative = own - positive
+            p = torch.addcmul(positive * lines.upper, negative, lines.lower)
+            if lines.pushes is not None:
+                p = p + lines.pushes
+            up = p.clamp(min=0)
+            down = p - up
+            offset = offset + (positive * lines.top).sum(1) + up @ layer.up_offset + down @ layer.low_offset
+            if layer.rounds:
+                offset = offset + negative @ layer.bottom
+            if size is not None:
+                pushed = own.abs() if lines.pushes is None else own.abs() + lines.pushes.abs()
+                size = size + pushed @ (2 * layer.largest) + p.abs() @ layer.size
+            through[:, layer.own] = p
+            width = layer.up.shape[1]
+            if layer.low is layer.up:
+                work[:, :width].addmm_(p, layer.up)
+            else:
+                work[:, :width].addmm_(up, layer.up).addmm_(down, layer.low)
+        return Pass(work[:, : self.inputs], work[:, self.inputs :], through, offset, size, known)
+
+    def pull_through(self, a: Tensor, offset: Tensor, signs: Tensor, through: Tensor) -> Pass:
+        """As ``pull``, with the coefficients ``through`` (N, U) of the ReLUs' inputs given instead of lines.
+
+        A ReLU with coefficient o that gets m for its input costs the largest value of o y - m x that it can have: at
+        an end of its input's bounds or at the kink, where signs leave it. Every m gives a valid bound; the best is
+        that of the linear relaxation, which lines alone need not reach. Float64 passes only.
+        """
+        count, given = a.shape
+        work = a.new_zeros(count, self.columns)
+        work[:, :given] = a
+        size = work.abs() @ self.largest + offset.abs()
+        for layer in reversed(self.layers):
+            if layer.at.start >= given:
+                continue
+            own, p, sign = work[:, layer.at], through[:, layer.own], signs[:, layer.own]
+            ends = torch.where(sign > 0, 0.0, layer.lower), torch.where(sign < 0, 0.0, layer.upper)
+            cost = torch.maximum(
+                *(own * torch.maximum(layer.left * x, layer.right * x) - p * x for x in ends)
+            )
+            offset = offset + (cost.clamp(min=0) - own.abs() * layer.bottom).sum(1)
+            up = p.clamp(min=0)
+            offset = offset + up @ layer.up_offset + (p - up) @ layer.low_offset
+            size = size + (own.abs() + p.abs()) @ (2 * layer.largest) + p.abs() @ layer.size
+            width = layer.up.shape[1]
+            work[:, :width].addmm_(up, layer.up).addmm_(p - up, layer.low)
+        return Pass(work[:, : self.inputs], work[:, self.inputs :], through, offset, size, {})
+
+    def corner(self, found: Pass) -> Tensor:
+        """The input (N, n) where the bound is attained."""
+        return torch.where(found.a > 0, self.upper_end, self.lower)
+
+    def upper(self, found: Pass) -> Tensor:
+        """The bounds (N,). In float64 all roundings of the pass are paid, many times over."""
+        positive = found.a.clamp(min=0)
+        best = found.offset + positive @ self.upper_end + (found.a - positive) @ self.lower
+        if found.size is None:
+            return best
+        rate = 16 * gamma(self.columns + 4 * len(self.layers) + 64, self.dtype)
+        return best + found.size * rate + torch.finfo(self.dtype).tiny * self.columns
+
+    def rounding(self, found: Pass) -> Tensor:
+        """How much of the bounds (N,) is rounding that the rows of the layers pay for; the outputs' own not counted."""
+        parts = [0.5 * (layer.up_offset - layer.low_offset) for layer in self.layers]
+        return found.through.abs() @ torch.cat(parts) if parts else torch.zeros_like(found.offset)
+
+    def along(self, found: Pass) -> tuple[Tensor, Tensor]:
+        """The unstable ReLUs' inputs and outputs, (N, U) each, at the maximiser of the bound, along its lines."""
+        v = found.a.new_empty(len(found.a), self.columns)
+        v[:, : self.inputs] = self.corner(found)
+        inside = torch.empty_like(found.own)
+        for number, layer in enumerate(self.layers):
+            p, own = found.through[:, layer.own], found.own[:, layer.own]
+            z = _applied(layer, v, p > 0)
+            lines = found.lines[number]
+            y = torch.where(own > 0, torch.addcmul(lines.top, lines.upper, z), lines.lower * z)
+            inside[:, layer.own] = z
+            v[:, layer.at] = y
+        return inside, v[:, self.inputs :]
+
+    def activated(self, inside: Tensor) -> Tensor:
+        """The activations themselves of inputs (N, U)."""
+        parts = [torch.maximum(x.left * inside[:, x.own], x.right * inside[:, x.own]) for x in self.layers]
+        return torch.cat(parts, 1) if parts else inside
+
+    def values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The network itself, but for rounding, at inputs (N, n): all columns (N, V), and the ReLUs' inputs (N, U)."""
+        v = x.new_empty(len(x), self.columns)
+        v[:, : self.inputs] = x
+        inside = x.new_empty(len(x), self.unstable)
+        for layer in self.layers:
+            z = v[:, : layer.up.shape[1]] @ layer.up.t() + layer.up_offset
+            inside[:, layer.own] = z
+            v[:, layer.at] = torch.maximum(layer.left * z, layer.right * z)
+        return v, inside
+
+    def ascend(self, rows: Tensor, inside: Tensor) -> Tensor:
+        """The gradient (N, n) by the input of coefficients rows (N, V) of v where the ReLUs' inputs are ``inside``."""
+        work = rows.clone()
+        for layer in reversed(self.layers):
+            slope = torch.where(inside[:, layer.own] > 0, layer.right, layer.left)
+            work[:, : layer.up.shape[1]].addmm_(work[:, layer.at] * slope, layer.up)
+        return work[:, : self.inputs]
+
+
+@dataclass(frozen=True, eq=False)
+class _Lines:
+    """Slopes and intercepts of a layer's entries in sub-problems."""
+
+    lower: Tensor  # (N, U)
+    upper: Tensor  # (N, U) or (U,)
+    top: Tensor  # (N, U) or (U,)
+    pushes: Tensor | None  # (N, U): multiplier times sign; None: nothing is split
+
+    @classmethod
+    def of(cls, layer: _Layer, m: Multipliers) -> _Lines:
+        signs = m.signs[:, layer.own]
+        alphas = m.alphas[:, layer.own].clamp(layer.left, layer.right)
+        if not bool(signs.any()):
+            return cls(alphas, layer.chord, layer.top, None)
+        free = signs == 0
+        side = torch.where(signs > 0, layer.right, layer.left)
+        # Whoever gave the multipliers: a negative one would prove anything.
+        pushes = m.betas[:, layer.own].clamp(min=0) * signs
+        lower, upper = torch.where(free, alphas, side), torch.where(free, layer.chord, side)
+        return cls(lower, upper, torch.where(free, layer.top, -layer.bottom), pushes)
+
+
+def _prepared(layer: Layer, first: int, inputs: int, largest: Tensor, dtype: torch.dtype) -> _Layer:
+    rows = _in(layer.rows, dtype)
+    width = rows.up.shape[1]
+    size = torch.maximum(rows.up.abs(), rows.low.abs()) @ largest[:width]
+    return _Layer(
+        at=slice(first, first + len(layer)),
+        own=slice(first - inputs, first - inputs + len(layer)),
+        up=rows.up,
+        low=rows.low,
+        up_offset=rows.up_offset,
+        low_offset=rows.low_offset,
+        chord=layer.chord.to(dtype),
+        top=layer.top.to(dtype),
+        bottom=layer.bottom.to(dtype),
+        lower=layer.lower.to(dtype),
+        upper=layer.upper.to(dtype),
+        left=layer.sides[0],
+        right=layer.sides[1],
+        rounds=bool((layer.bottom != 0).any()),
+        size=(size + torch.maximum(rows.up_offset.abs(), rows.low_offset.abs())) * (1 + 2.0**-40),
+        largest=torch.maximum(layer.lower.abs(), layer.upper.abs()).to(dtype),
+    )
+
+
+def _in(rows: Rows, dtype: torch.dtype) -> Rows:
+    up = rows.up.to(dtype)
+    low = up if rows.low is rows.up else rows.low.to(dtype)
+    return Rows(up, low, rows.up_offset.to(dtype), rows.low_offset.to(dtype))
+
+
+def _spread(values: list[tuple[_Layer, float]], like: Tensor) -> Tensor:
+    parts = [like.new_full((len(layer.chord),), value) for layer, value in values]
+    return torch.cat(parts) if parts else like[:0]
+
+
+def _applied(layer: _Layer, v: Tensor, upwards: Tensor) -> Tensor:
+    """The layer's rows at v: (N, U); their upper bounds where ``upwards``, their lower ones elsewhere."""
+    width = layer.up.shape[1]
+    z = v[:, :width] @ layer.up.t()
+    if layer.low is not layer.up:
+        z = torch.where(upwards, z, v[:, :width] @ layer.low.t())
+    return z + torch.where(upwards, layer.up_offset, layer.low_offset)
+
+
+def bounds_of_rows(reduced: Reduced) -> Interval:
+    """Sound bounds (R,) of the reduced network's outputs, with adaptive slopes."""
+    passes = Passes(reduced, torch.float64)
+    rows = passes.outputs
+    a, offset = torch.cat([rows.up, -rows.low]), torch.cat([rows.up_offset, -rows.low_offset])
+    slopes = [layer.slope for layer in reduced.layers]
+    alphas = torch.cat(slopes).double() if slopes else a.new_zeros(0)
+    alphas = alphas.expand(len(a), -1)
+    free = Multipliers(torch.zeros(alphas.shape, dtype=torch.int8), alphas, torch.zeros_like(alphas))
+    found = passes.upper(passes.pull(a, offset, free))
+    upper = round_up(nothing_known(found), reduced.lower.dtype)
+    return Interval(-upper[len(rows) :], upper[: len(rows)])

@@ -1,0 +1,172 @@
+"""How a network over one box is reduced to its unstable ReLUs: layer by layer, with CROWN's bounds on the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from surebound.bounds.linear.backward import Relaxed, intersect
+from surebound.bounds.linear.entries import rows_at_once
+from surebound.bounds.linear.intermediate import MEMORY, relax
+from surebound.bounds.reduced.network import Layer, Reduced, Rows
+from surebound.bounds.reduced.passes import bounds_of_rows
+from surebound.errors import BoundError
+from surebound.flags import exact_kernels
+from surebound.graph import Program
+from surebound.interval import Interval
+from surebound.numerics import Soundness
+from surebound.rules.relax_lines import Lines
+
+#: Sound bounds (R,) of entries (R,) of a value, named by it and their places, from the reduced network that has them as
+#: outputs; they are intersected with CROWN's.
+Refine = Callable[[str, Tensor, Reduced], Interval]
+
+
+def reduce_network(
+    program: Program, box: Interval, c: Tensor, mode: Soundness, memory: int = MEMORY
+) -> Reduced:
+    """The network over a box (1, ...) and a specification c (S, K) of its outputs.
+
+    Bounds inside the network are CROWN's own, from the rows of the reduction itself; never looser than intervals.
+    """
+    return reduce_relaxed(program, box, c, mode, memory)[0]
+
+
+def reduce_relaxed(
+    program: Program,
+    box: Interval,
+    c: Tensor,
+    mode: Soundness,
+    memory: int = MEMORY,
+    refine: Refine | None = None,
+) -> tuple[Reduced, Relaxed]:
+    """As ``reduce_network``, with the relaxation: the bounds of all values, which ``refine`` may tighten on the way."""
+    with torch.no_grad(), exact_kernels():
+        found = _Reduction(memory, refine)
+        relaxed = relax(program, box, mode, own=True, tighten=found.tighten)
+        layers = found.layers_of(relaxed)
+        output = program.graph.output
+        outputs = found.rows(relaxed, output, c.unsqueeze(1).to(relaxed.bounds[output].dtype), layers)
+    return Reduced(box.lower[0].flatten(), box.upper[0].flatten(), layers, outputs), relaxed
+
+
+@dataclass
+class _Reduction:
+    """The layers found so far, in the order of the network."""
+
+    memory: int
+    refine: Refine | None = None
+    layers: dict[str, Layer] = field(default_factory=dict)  # by activation
+    known: dict[str, tuple[Tensor, Rows]] = field(default_factory=dict)  # by value: places and their rows
+
+    def tighten(self, relaxed: Relaxed, source: str, where: Tensor) -> Interval:
+        """Bounds of the entries ``where`` (1, *value), infinite elsewhere."""
+        layers = self.layers_of(relaxed, source)
+        place = where.flatten().nonzero()[:, 0]
+        rows = self._rows_at(relaxed, source, place, layers)
+        box = relaxed.bounds[relaxed.program.graph.input]
+        reduced = Reduced(box.lower[0].flatten(), box.upper[0].flatten(), layers, rows)
+        found = bounds_of_rows(reduced)
+        if self.refine is not None:
+            found = intersect(found, self.refine(source, place, reduced))
+        like = relaxed.bounds[source].lower
+        lower = torch.full_like(like, -math.inf).flatten().scatter(0, place, found.lower)
+        upper = torch.full_like(like, math.inf).flatten().scatter(0, place, found.upper)
+        return Interval(lower.reshape(like.shape), upper.reshape(like.shape))
+
+    def layers_of(self, relaxed: Relaxed, reader: str | None = None) -> tuple[Layer, ...]:
+        """A layer for each activation that has unstable entries, without those that read ``reader``."""
+        for name in relaxed.activations:
+            if name not in self.layers and relaxed.source(name) != reader:
+                self._add(relaxed, name)
+        return tuple(layer for layer in self.layers.values() if len(layer))
+
+    def _add(self, relaxed: Relaxed, name: str) -> None:
+        step, source = relaxed.steps[name], relaxed.source(name)
+        if not isinstance(step, Lines) or step.free is None or not isinstance(step.lower[0], Tensor):
+            raise BoundError(f"{name} has no free slope")  # Relaxed.activations names only those that have
+        free = step.free
+        place = free.flatten().nonzero()[:, 0]
+        rows = self._rows_at(relaxed, source, place, tuple(x for x in self.layers.values() if len(x)))
+        box, (low, top) = relaxed.bounds[source], step.intercepts
+
+        def at(value: Tensor | float) -> Tensor:
+            return torch.as_tensor(value).expand(free.shape).flatten()[place]
+
+        self.layers[name] = Layer(
+            name=name,
+            place=place,
+            rows=rows,
+            lower=at(box.lower),
+            upper=at(box.upper),
+            chord=at(step.upper[0]),
+            top=at(top),
+            bottom=at(low),
+            slope=at(step.lower[0]),
+            sides=step.free_range,
+        )
+
+    def _rows_at(self, relaxed: Relaxed, source: str, place: Tensor, layers: tuple[Layer, ...]) -> Rows:
+        """Rows of some entries of a value; those that were needed for its bounds are not computed again."""
+        if source in self.known:
+            places, rows = self.known[source]
+            return rows.select(torch.searchsorted(places, place))
+        like = relaxed.bounds[source].lower
+        parts = []
+        for part in torch.split(place, max(1, rows_at_once(relaxed, source, self.memory) // 2)):
+            one_hot = like.new_zeros(len(part), like.numel()).scatter_(1, part.unsqueeze(1), 1.0)
+            parts.append(self.rows(relaxed, source, one_hot.reshape(len(part), *like.shape), layers))
+        found = _joined(parts) if parts else _no_rows(relaxed, layers)
+        self.known[source] = place, found
+        return found
+
+    def rows(self, relaxed: Relaxed, source: str, a: Tensor, layers: tuple[Layer, ...]) -> Rows:
+        """Affine bounds of a.source, a (R, 1, *source), by the input and the layers."""
+        count = len(a)
+        pairs = torch.cat([a, -a])
+        cut = replace(relaxed, steps={**relaxed.steps, **{x.name: _cut(relaxed, x.name) for x in layers}})
+        offset = torch.zeros(pairs.shape[:2], dtype=torch.float64)
+        form = cut.pull(source, pairs, offset, record=[layer.name for layer in layers])
+        columns = [form.coefficients.flatten(1)]
+        for layer in layers:
+            if layer.name in form.recorded:
+                columns.append(form.recorded[layer.name].flatten(1)[:, layer.place])
+            else:
+                columns.append(pairs.new_zeros(len(pairs), len(layer)))
+        both, offset = torch.cat(columns, 1), form.offset[:, 0]
+        up, low = both[:count], -both[count:]
+        return Rows(up, up if torch.equal(up, low) else low, offset[:count], -offset[count:])
+
+
+def _cut(relaxed: Relaxed, name: str) -> Lines:
+    """The step of an activation whose unstable entries are variables of their own: nothing goes through them."""
+    step = relaxed.steps[name]
+    if not isinstance(step, Lines) or step.free is None:
+        raise BoundError(f"{name} has no free slope")
+    slope = torch.where(step.free, 0.0, step.upper[0])
+    low = step.lower_intercept
+    return replace(
+        step,
+        lower=(slope,),
+        upper=(slope,),
+        lower_intercept=None if low is None else torch.where(step.free, 0.0, low),
+        upper_intercept=torch.where(step.free, 0.0, step.upper_intercept),
+        free=None,
+    )
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    up = torch.cat([part.up for part in parts])
+    affine = all(part.low is part.up for part in parts)
+    low = up if affine else torch.cat([part.low for part in parts])
+    return Rows(up, low, torch.cat([p.up_offset for p in parts]), torch.cat([p.low_offset for p in parts]))
+
+
+def _no_rows(relaxed: Relaxed, layers: tuple[Layer, ...]) -> Rows:
+    box = relaxed.bounds[relaxed.program.graph.input].lower
+    none = box.new_zeros(0, box[0].numel() + sum(len(layer) for layer in layers))
+    return Rows(none, none, torch.zeros(0, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))

@@ -1,0 +1,313 @@
+"""The training pass: clean outputs and worst-case margins in one walk, without rounding control."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from surebound.bounds.constants import environment
+from surebound.bounds.elision import Tail, affine_tail, margins_from
+from surebound.bounds.interval import apply_rule
+from surebound.bounds.training.chains import Chain, chains
+from surebound.bounds.training.joint import Joint
+from surebound.graph import Node, Program
+from surebound.graph.program import resolve, resolve_kwargs
+from surebound.interval import Interval
+from surebound.kernels.balance import stable_moments
+from surebound.numerics import Soundness
+from surebound.rules import BatchNorm, Context, check_supported, find
+from surebound.rules.fused import Block, run
+from surebound.rules.layouts import CHANNELWISE, RESHAPES, layer_of
+from surebound.rules.scaling import Norm, Scaling
+
+_CONTEXT = Context(Soundness.NONE)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over the units of a value, by their bounds; see kernels/balance.py."""
+
+    units: int  # examples included
+    sums: Tensor  # (8,), float64, differentiable
+
+    @classmethod
+    def of(cls, bounds: Interval) -> Moments:
+        """Of the bounds of a value."""
+        return cls(bounds.radius.numel(), stable_moments(bounds.center, bounds.radius))
+
+
+@dataclass(frozen=True)
+class TrainingPass:
+    """What a training method needs of a batch; what was not asked for is None."""
+
+    logits: Tensor | None  # (B, K), the clean outputs
+    margins: Tensor | None  # (B, K), upper bounds of z_k - z_true; 0 in the true class's column
+    pre_activations: tuple[Moments, ...]  # of the bounds that enter each activation, if recorded
+    kept: Mapping[str, Interval] = field(default_factory=dict)  # the bounds of the values asked for, by name
+    norms: Mapping[str, tuple[Tensor, Tensor]] = field(
+        default_factory=dict
+    )  # mean and variance that normalisations used instead of the running ones, by name of the call
+
+
+def training_pass(
+    program: Program,
+    x: Tensor,
+    labels: Tensor,
+    eps: float,
+    *,
+    clip: tuple[float, float] | None = (0.0, 1.0),
+    clean: bool = True,
+    bounds: bool = True,
+    elide: bool = True,
+    batch_statistics: bool = False,
+    stop_statistics: bool = False,
+    record: bool = False,
+    keep: Collection[str] = (),
+    fast: bool = True,
+) -> TrainingPass:
+    """Clean logits and worst-case margins of a batch x (B, ...) with labels (B,) at radius ``eps``.
+
+    batch_statistics: BatchNorm uses the statistics of the clean batch and updates its running ones, as
+    nn.BatchNorm does in training mode; gradients flow through the statistics unless ``stop_statistics``.
+    keep: names of values before the affine tail whose bounds are wanted (``TrainingPass.kept``); the statistics in
+    ``TrainingPass.norms`` are then differentiable, too.
+    fast: use the fused column of the rules (``rules/fused.py``) where it has one; the same loss and gradients
+    to rounding.
+    """
+    check_supported(program.graph)
+    program.check_input(x)
+    tail = affine_tail(program) if elide else Tail(program.graph.output, ())
+    statistics = _Statistics(program, stop_statistics) if batch_statistics else None
+    walk = _Walk(program, tail, statistics, clean=clean, bounds=bounds, record=record, keep=keep, fast=fast)
+    start = Joint(x, _ball(x, eps, clip) if bounds else None)
+    values = walk.run(start)
+    margins = None
+    if bounds:
+        inside = values[tail.start]
+        margins = margins_from(program, tail, inside.interval, labels, None, Soundness.NONE)
+    logits = values[program.graph.output].clean if clean else None
+    kept = {name: values[name].interval for name in keep} if bounds else {}
+    norms = statistics.used if statistics is not None else {}
+    return TrainingPass(logits, margins, tuple(walk.recorded), kept, norms)
+
+
+def _ball(x: Tensor, eps: float, clip: tuple[float, float] | None) -> Interval:
+    lower, upper = x - eps, x + eps
+    if clip is not None:
+        lower, upper = lower.clamp_(*clip), upper.clamp_(*clip)
+    return Interval(lower, upper)
+
+
+class _Statistics:
+    """Batch statistics of the clean pass, standing in for the running ones."""
+
+    def __init__(self, program: Program, stop: bool) -> None:
+        self.program, self.stop = program, stop
+        self.used: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def replace(self, norm: BatchNorm, node: Node, clean: Tensor, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments of a normalisation with mean and variance of its clean input (B, C, ...)."""
+        mean, var = norm.statistics(clean)
+        self._update(node, norm, mean.detach(), var.detach(), clean.numel() // clean.shape[1])
+        if self.stop:
+            mean, var = mean.detach(), var.detach()
+        self.used[node.name] = (mean, var)
+        return norm.replace(args, mean, var)
+
+    def update(self, node: Node, norm: BatchNorm, used: Scaling) -> None:
+        """Follow the statistics that a block has used."""
+        self.used[node.name] = (used.mean, used.var)
+        self._update(node, norm, used.mean, used.var, used.count)
+
+    def _update(self, node: Node, norm: BatchNorm, mean: Tensor, var: Tensor, count: int) -> None:
+        """Running statistics as nn.BatchNorm keeps them: exponential average, unbiased variance."""
+        path = self.program.graph.parameters[node.args[norm.running].name].rpartition(".")[0]
+        layer = self.program.module.get_submodule(path)
+        if not isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            return
+        if layer.running_mean is None or layer.running_var is None:
+            return
+        if layer.num_batches_tracked is not None:
+            layer.num_batches_tracked.add_(1)
+        momentum = (
+            layer.momentum if layer.momentum is not None else 1.0 / float(layer.num_batches_tracked or 1)
+        )
+        with torch.no_grad():
+            layer.running_mean.lerp_(mean, momentum)
+            layer.running_var.lerp_(var * (count / max(1, count - 1)), momentum)
+
+
+class _Walk:
+    """Runs the clean values and the bounds side by side, each only as far as somebody needs it."""
+
+    def __init__(
+        self,
+        program: Program,
+        tail: Tail,
+        statistics: _Statistics | None,
+        *,
+        clean: bool,
+        bounds: bool,
+        record: bool,
+        keep: Collection[str],
+        fast: bool,
+    ) -> None:
+        self.program, self.tail, self.statistics = program, tail, statistics
+        self.clean, self.bounds, self.record = clean, bounds, record
+        graph = program.graph
+        self.position = {node.name: i for i, node in enumerate(graph.nodes)}
+        norms = [i for i, node in enumerate(graph.nodes) if _norm(node) is not None]
+        self.last_norm = max(norms, default=-1) if statistics is not None else -1
+        self.fast = fast and bounds and graph.input_shape[0] is None
+        self.keep = frozenset(keep) | {tail.start}
+        self.outside = {node.name for node in tail.nodes}
+        found = chains(graph, self.keep, norms=not keep) if self.fast else ()
+        self.chains = [chain for chain in found if chain.last.name not in self.outside]
+        self.recorded: list[Moments] = []
+        self.doubled: dict[str, Any] = {}
+
+    def run(self, start: Joint) -> dict[str, Any]:
+        """Values by name: a Joint where the input is seen, the plain value elsewhere."""
+        graph = self.program.graph
+        env: dict[str, Any] = {**self.program.parameters(), graph.input: start}
+        first = {chain.nodes[0].name: chain for chain in self.chains}
+        last = {chain.last.name: chain for chain in self.chains}
+        inside = {node.name for chain in self.chains for node in chain.nodes}
+        entering: dict[str, Joint] = {}  # what the chains that have begun start from
+        for node, dying in zip(graph.nodes, graph.dying, strict=True):
+            clean, bounds = self._wants_clean(node), self.bounds and node.name not in self.outside
+            if node.name in first:
+                entering[first[node.name].last.name] = env[node.args[0].name]
+            if node.name in last:
+                env[node.name] = self._chain(last[node.name], entering.pop(node.name), env)
+            elif node.name in inside:
+                pass
+            elif not node.varies:
+                env[node.name] = apply_rule(
+                    _CONTEXT, node, resolve(node.args, env), resolve_kwargs(node.kwargs, env)
+                )
+            elif clean or bounds:
+                env[node.name] = self._step(node, env, clean, bounds)
+            for name in dying:  # not weights: a chain that has begun may still need them
+                if name not in self.keep and isinstance(env.get(name), Joint):
+                    del env[name]
+        return env
+
+    def _wants_clean(self, node: Node) -> bool:
+        return self.clean or self.position[node.name] <= self.last_norm
+
+    def _chain(self, chain: Chain, x: Joint, env: dict[str, Any]) -> Joint:
+        """One block of the fused column."""
+        clean = self._wants_clean(chain.nodes[0])
+        layer = None
+        weight = bias = gamma = beta = on = order = norm = None
+        if chain.layer is not None:
+            _, weight, *rest = resolve((None, *chain.layer.args[1:]), env)
+            bias, layer = (rest[0] if rest else None), layer_of(chain.layer.op, tuple(rest[1:]))
+            both, radius = x.narrow(clean)
+            on, order = x.on, x.order
+        else:
+            both, radius = x.both(clean)
+        column = _norm(chain.norm) if chain.norm is not None else None
+        if chain.norm is not None and column is not None:
+            gamma, beta, mean, var, eps = column.parts(resolve((None, *chain.norm.args[1:]), env))
+            norm = Norm(eps, mean, var) if self.statistics is None else Norm(eps, stop=self.statistics.stop)
+        block = Block(
+            layer=layer,
+            norm=norm,
+            relu=chain.relu is not None,
+            flat=chain.flatten is not None,
+            keep_clean=self._wants_clean(chain.last),
+            record=self.record and chain.relu is not None,
+            on_in=on,
+            order_in=order,
+        )
+        both, radius, sums = run(block, both, radius, weight, bias, gamma, beta)
+        if block.record:
+            self.recorded.append(Moments(block.units, sums))
+        if self.statistics is not None and chain.norm is not None and column is not None and block.scaling:
+            self.statistics.update(chain.norm, column, block.scaling)
+        return Joint.stacked(both, radius, block.on, _channels(chain.last), block.order)
+
+    def _step(self, node: Node, env: dict[str, Any], clean: bool, bounds: bool) -> Joint:
+        rule = find(node.op)
+        if self.record and bounds and rule is not None and rule.activation is not None:
+            self.recorded.append(Moments.of(resolve(node.args[0], env).interval))
+        norm = _norm(node) if self.statistics is not None else None
+        args = resolve(node.args, env)
+        if self.statistics is not None and norm is not None:
+            replaced = self.statistics.replace(norm, node, args[0].clean, args)
+            value = norm.apply(args[0].clean, *replaced[1:]) if clean else None
+            interval = apply_rule(_CONTEXT, node, (args[0].interval, *replaced[1:]), {}) if bounds else None
+            return Joint(value, interval)
+        if self.fast and bounds:
+            quick = self._moved(node, env, args, clean)
+            if quick is not None:
+                return quick
+        value = (
+            node.target(*_part(args, "clean"), **_part(resolve_kwargs(node.kwargs, env), "clean"))
+            if clean
+            else None
+        )
+        interval = None
+        if bounds:
+            interval = apply_rule(
+                _CONTEXT, node, _part(args, "interval"), _part(resolve_kwargs(node.kwargs, env), "interval")
+            )
+        if isinstance(interval, (tuple, list)):
+            cleans = value if value is not None else [None] * len(interval)
+            return tuple(Joint(c, i) for c, i in zip(cleans, interval, strict=True))  # type: ignore[return-value]
+        if isinstance(value, (tuple, list)):
+            return tuple(Joint(c, None) for c in value)  # type: ignore[return-value]
+        return Joint(value, interval)
+
+    def _moved(self, node: Node, env: dict[str, Any], args: tuple[Any, ...], clean: bool) -> Joint | None:
+        """Operators that only move entries, on the stacked value; None for all others."""
+        x = args[0] if args else None
+        if not isinstance(x, Joint) or any(isinstance(a, Joint) for a in args[1:]) or node.kwargs:
+            return None
+        if node.op in CHANNELWISE:
+            if node.op != "aten.clone.default" and len(args[1]) > 2 * (len(x.shape) - 2):
+                return None  # pads channels or examples
+            both, radius = x.narrow(clean)
+            move = CHANNELWISE[node.op]
+            return x.moved(move(both, *args[1:]), move(radius, *args[1:]))
+        if node.op in RESHAPES:
+            both, radius = x.both(clean)
+            if not self.doubled and clean:
+                self.doubled = environment(self.program, both.shape[0])
+            move = RESHAPES[node.op]
+            moved = move(both, *resolve(node.args[1:], {**env, **self.doubled} if clean else env))
+            if node.shape is None or tuple(moved.shape) != (both.shape[0], *node.shape[1:]):
+                return None
+            return Joint.stacked(moved, move(radius, *args[1:]))
+        return None
+
+
+def _part(value: Any, which: str) -> Any:
+    """Replace every Joint by its clean value or its interval."""
+    if isinstance(value, Joint):  # the fused column lays images out its own way; other operators may mind
+        return (
+            value.clean.contiguous() if which == "clean" else value.interval.select(torch.Tensor.contiguous)
+        )
+    if isinstance(value, tuple):
+        return tuple(_part(item, which) for item in value)
+    if isinstance(value, list):
+        return [_part(item, which) for item in value]
+    if isinstance(value, dict):
+        return {key: _part(item, which) for key, item in value.items()}
+    return value
+
+
+def _channels(node: Node) -> int:
+    """The channels of a value (B, C, ...)."""
+    return (node.shape[1] if node.shape is not None else None) or 0
+
+
+def _norm(node: Node) -> BatchNorm | None:
+    rule = find(node.op) if node.varies else None
+    return rule.batch_norm if rule is not None else None

@@ -1,0 +1,1 @@
+"""Random projections of the dual bound (Wong et al. 2018): estimates for training, never a proof."""

@@ -1,0 +1,219 @@
+"""Put a Graph together call by call: what an importer writes to.
+
+A file describes one example, often with a batch axis of size 1; a Program takes a free batch. So every value is kept
+example by example: the file's shape, and the shape without batch axis in which the Graph holds the same entries in
+the same order. The two differ only in axes of size 1, or while a reshape has not been needed yet.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from surebound.errors import GraphError
+from surebound.graph.onnx.file import LARGEST_TENSOR
+from surebound.graph.program import First, Graph, Node, Program, Ref, resolve
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor that depends on the input: ``name`` in the Graph, where it is (B, *item)."""
+
+    name: str
+    item: Shape
+    shape: Shape  # in the file; as many entries, in the same order
+
+    def reshaped(self, shape: Sequence[int]) -> Value:
+        """The same entries under another shape of the file: nothing is done until somebody needs it."""
+        if math.prod(shape) != math.prod(self.shape):
+            raise GraphError(f"a tensor of shape {list(self.shape)} cannot become {list(shape)}")
+        return Value(self.name, self.item, tuple(shape))
+
+
+@dataclass
+class Builder:
+    """A Graph in the making; ``weights`` become buffers of its module."""
+
+    shape: Shape  # of the input, without batch axis
+    nodes: list[Node] = field(default_factory=list)
+    weights: dict[str, Tensor] = field(default_factory=dict)
+    prefix: str = "v"  # of the names that calls get
+    _known: dict[int, str] = field(
+        default_factory=dict
+    )  # id of a tensor -> its name: shared weights stay shared
+
+    @property
+    def input(self) -> Value:
+        """The Graph's input."""
+        return Value("x", self.shape, self.shape)
+
+    def constant(self, value: Tensor) -> Ref:
+        """A tensor that does not vary."""
+        if id(value) not in self._known:
+            name = f"w{len(self.weights)}"
+            self._known[id(value)], self.weights[name] = name, value
+        return Ref(self._known[id(value)])
+
+    def call(self, op: str, *args: Any, where: str = "") -> Value:
+        """Emit ``aten.<op>``; Values and Tensors among the arguments, also inside lists, become Refs.
+
+        The result's shape in the file is that of its item; callers change it with ``reshaped``.
+        """
+        target = _overload(op)
+        sample: dict[str, Tensor] = {}
+        frozen = tuple(self._frozen(arg, sample) for arg in args)
+        out = target(*resolve(frozen, sample))
+        item = tuple(out.shape[1:])
+        name = f"{self.prefix}{len(self.nodes)}"
+        self.nodes.append(Node(name, f"aten.{op}", target, frozen, {}, "", where, True, (None, *item)))
+        return Value(name, item, item)
+
+    def _frozen(self, arg: Any, sample: dict[str, Tensor]) -> Any:
+        if isinstance(arg, Value):
+            # Zeros, not tensors of the device "meta": those load half of PyTorch's compiler first.
+            sample[arg.name] = torch.zeros((1, *arg.item))
+            return Ref(arg.name)
+        if isinstance(arg, Tensor):
+            ref = self.constant(arg)
+            sample[ref.name] = arg
+            return ref
+        if isinstance(arg, (list, tuple)):
+            return [self._frozen(each, sample) for each in arg]
+        return arg
+
+    def view(self, value: Value, item: Sequence[int]) -> Value:
+        """The same entries held in another shape."""
+        if tuple(item) == value.item:
+            return value
+        made = self.call("reshape.default", value, [-1, *item])
+        return Value(made.name, tuple(item), value.shape)
+
+    def full(self, value: Value) -> Value:
+        """Held in the very shape that the file gives it."""
+        return self.view(value, value.shape)
+
+    def finish(self, output: Value) -> ImportedNetwork:
+        """The network whose output is a value, flattened to (B, K)."""
+        flat = self.view(output, (math.prod(output.shape),))
+        if flat.name == "x":  # a network that does nothing still needs a call
+            flat = self.call("clone.default", flat)
+        live, needed = list[Node](), {flat.name}
+        for node in reversed(self.nodes):
+            if node.name in needed:
+                live.append(node)
+                needed.update(node.refs())
+        weights = {name: value for name, value in self.weights.items() if name in needed}
+        graph = Graph(
+            input="x",
+            input_shape=(None, *self.shape),
+            dtype=torch.float32,
+            nodes=tuple(reversed(live)),
+            output=flat.name,
+            parameters={name: name for name in weights},
+            constants={},
+        )
+        return ImportedNetwork(graph, weights)
+
+
+class ImportedNetwork(nn.Module):
+    """A network read from a file: (B, *input) -> (B, K). Its weights are buffers, exactly those of the file."""
+
+    def __init__(self, graph: Graph, weights: dict[str, Tensor]) -> None:
+        super().__init__()
+        self.graph = graph
+        for name, value in weights.items():
+            self.register_buffer(name, value)
+
+    @property
+    def program(self) -> Program:
+        """What bounds walk over."""
+        return Program(self.graph, self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.program(x)
+
+    def extra_repr(self) -> str:
+        """The calls: together with the weights they say what the network computes."""
+        calls = [f"{node.name} = {node.op}{node.args}" for node in self.graph.nodes]
+        return "\n".join([f"x {list(self.graph.input_shape)}", *calls])
+
+
+def _overload(op: str) -> Any:
+    name, overload = op.split(".")
+    target = getattr(getattr(torch.ops.aten, name), overload)
+    return First(target) if name == "_native_batch_norm_legit_no_training" else target
+
+
+def check_size(shape: Sequence[int], what: str) -> None:
+    """Refuse a tensor that a small file asks for and that does not fit memory."""
+    if math.prod(shape) > LARGEST_TENSOR:
+        raise GraphError(f"{what} asks for a tensor of shape {list(shape)}; that is too large")
+
+
+def broadcast(shapes: Sequence[Sequence[int]], where: str) -> Shape:
+    """The shape that several shapes broadcast to.
+
+    >>> broadcast([(3, 1), (4,)], "here")
+    (3, 4)
+    """
+    rank = max((len(shape) for shape in shapes), default=0)
+    padded = [(*([1] * (rank - len(shape))), *shape) for shape in shapes]
+    out = []
+    for sizes in zip(*padded, strict=True):
+        wide = {size for size in sizes if size != 1}
+        if len(wide) > 1:
+            given = ", ".join(str(list(shape)) for shape in shapes)
+            raise GraphError(f"{where}: shapes {given} do not broadcast")
+        out.append(wide.pop() if wide else 1)
+    return tuple(out)
+
+
+def with_rows(network: ImportedNetwork, weight: Tensor, bias: Tensor) -> ImportedNetwork:
+    """The network followed by a fully connected layer: weight (S, K), bias (S,)."""
+    graph = network.graph
+    node = Node(
+        "rows",
+        "aten.linear.default",
+        _overload("linear.default"),
+        (Ref(graph.output), Ref("rows_weight"), Ref("rows_bias")),
+        {},
+        "",
+        "the query's own constraints",
+        True,
+        (None, len(weight)),
+    )
+    longer = Graph(
+        input=graph.input,
+        input_shape=graph.input_shape,
+        dtype=graph.dtype,
+        nodes=(*graph.nodes, node),
+        output="rows",
+        parameters={**graph.parameters, "rows_weight": "rows_weight", "rows_bias": "rows_bias"},
+        constants={},
+    )
+    return ImportedNetwork(
+        longer, {**dict(network.named_buffers()), "rows_weight": weight, "rows_bias": bias}
+    )
+
+
+def with_smallest(network: ImportedNetwork, groups: int, width: int) -> ImportedNetwork:
+    """For outputs of ``groups`` * ``width`` numbers and one more: the smallest of each group, then the last number."""
+    graph = network.graph
+    shape = tuple(int(n or 1) for n in graph.input_shape[1:])
+    builder = Builder(shape, list(graph.nodes), prefix="least")
+    count = groups * width
+    whole = Value(graph.output, (count + 1,), (count + 1,))
+    grouped = builder.view(builder.call("slice.Tensor", whole, 1, 0, count), (groups, width))
+    least = builder.call("amin.default", grouped, [2])
+    last = builder.call("slice.Tensor", whole, 1, count, count + 1)
+    joined = builder.call("cat.default", [least, last], 1)
+    longer = dataclasses.replace(graph, nodes=tuple(builder.nodes), output=joined.name)
+    return ImportedNetwork(longer, dict(network.named_buffers()))

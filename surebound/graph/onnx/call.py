@@ -1,0 +1,166 @@
+"""One call of an ONNX file as its translation sees it, and the table of translations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from surebound.errors import GraphError
+from surebound.graph.onnx.build import Builder, Shape, Value, broadcast, check_size
+
+Operand = Value | Tensor
+Translation = Callable[["Call"], "Operand | list[Operand]"]
+
+#: ONNX operator -> how to write it into a Graph when at least one operand varies.
+TRANSLATIONS: dict[str, Translation] = {}
+
+
+def translates(*operators: str) -> Callable[[Translation], Translation]:
+    """Register a translation."""
+
+    def register(translation: Translation) -> Translation:
+        for operator in operators:
+            if operator in TRANSLATIONS:
+                raise GraphError(f"{operator} has a translation already")
+            TRANSLATIONS[operator] = translation
+        return translation
+
+    return register
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """An operator, its attributes and its operands: varying Values, constant Tensors, None where one is left out."""
+
+    op: str
+    attributes: Mapping[str, Any]
+    operands: Sequence[Operand | None]
+    results: int
+    opset: int
+    builder: Builder
+    where: str
+
+    def refuse(self, why: str) -> GraphError:
+        """What to raise for a use that is not supported."""
+        return GraphError(f"{self.where}: {why}")
+
+    def emit(self, op: str, *args: Any) -> Value:
+        """A call in the Graph."""
+        return self.builder.call(op, *args, where=self.where)
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute or its default."""
+        return self.attributes.get(name, default)
+
+    def operand(self, index: int) -> Operand | None:
+        """An operand that may be left out."""
+        return self.operands[index] if index < len(self.operands) else None
+
+    @property
+    def x(self) -> Value:
+        """The first operand, which varies."""
+        return self.varying(0)
+
+    def varying(self, index: int) -> Value:
+        """An operand that must depend on the input."""
+        found = self.operand(index)
+        if not isinstance(found, Value):
+            raise self.refuse(f"operand {index} is constant while another one varies; that is not supported")
+        return found
+
+    def constant(self, index: int) -> Tensor | None:
+        """An operand that must not depend on the input, if it is there."""
+        found = self.operand(index)
+        if isinstance(found, Value):
+            raise self.refuse(f"operand {index} depends on the network's input; it must be constant")
+        return found
+
+    def weight(self, index: int) -> Tensor:
+        """A float32 operand that must be there and constant."""
+        found = self.constant(index)
+        if found is None or found.dtype != torch.float32:
+            kind = "missing" if found is None else str(found.dtype)
+            raise self.refuse(f"operand {index} is {kind}; it must be a float32 constant")
+        return found
+
+    def integers(self, index: int, attribute: str | None = None) -> list[int] | None:
+        """A list of whole numbers: an operand, or before some opset an attribute."""
+        found = self.constant(index)
+        if found is not None:
+            return [int(v) for v in found.flatten().tolist()]
+        given = self.attribute(attribute) if attribute is not None else None
+        return None if given is None else [int(v) for v in given]
+
+    def number(self, index: int, attribute: str, default: float | None) -> float | None:
+        """A number: an operand, or before some opset an attribute."""
+        found = self.constant(index)
+        if found is None:
+            given = self.attribute(attribute, default)
+            return None if given is None else float(given)
+        if found.numel() != 1:
+            raise self.refuse(f"operand {index} has shape {list(found.shape)}; it must be one number")
+        return float(found)
+
+    def held(self, value: Value, shape: Shape) -> Value:
+        """A value in a given shape without batch axis."""
+        return self.builder.view(value, shape)
+
+    def axis(self, axis: int, rank: int) -> int:
+        """An axis counted from the front, checked."""
+        if not -rank <= axis < rank:
+            raise self.refuse(f"axis {axis} of a tensor with {rank} axes")
+        return axis % rank
+
+    def image(self, value: Value) -> Value:
+        """A value of shape (1, C, ...) held as (B, C, ...)."""
+        if len(value.shape) < 2 or value.shape[0] != 1:
+            raise self.refuse(
+                f"its input has shape {list(value.shape)}; a batch of one, (1, C, ...), is supported"
+            )
+        return self.held(value, value.shape[1:])
+
+    def from_image(self, value: Value) -> Value:
+        """A result (B, C, ...) as (1, C, ...) of the file."""
+        return value.reshaped((1, *value.item))
+
+    def aligned(self, *operands: Operand) -> tuple[list[Operand], Shape]:
+        """Operands held so that they broadcast against each other behind the batch axis, and the result's shape."""
+        shapes = [tuple(each.shape) for each in operands]
+        out = broadcast(shapes, self.where)
+        check_size(out, self.where)
+        values = [each for each in operands if isinstance(each, Value)]
+        item = values[0].item
+        same = all(v.item == item and v.shape == out for v in values)
+        ones = len(out) - len(item)
+        if not (same and ones >= 0 and item == out[ones:] and all(n == 1 for n in out[:ones])):
+            ones = (
+                1
+                if out and out[0] == 1 and all(s[: len(s) - len(out) + 1] in ((), (1,)) for s in shapes)
+                else 0
+            )
+        return [self._broadcastable(each, len(out), ones) for each in operands], out
+
+    def _broadcastable(self, operand: Operand, rank: int, ones: int) -> Operand:
+        padded = (*([1] * (rank - len(operand.shape))), *operand.shape)[ones:]
+        if isinstance(operand, Value):
+            return self.held(operand, padded)
+        return operand if tuple(operand.shape) == padded else operand.reshape(padded)
+
+
+def attributes_of(node: Any) -> dict[str, Any]:
+    """A node's attributes as plain values; tensors stay ``TensorProto``."""
+    from onnx import helper
+
+    found = {}
+    for each in node.attribute:
+        value = helper.get_attribute_value(each)
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        elif not isinstance(value, (int, float, str)) and value.__class__.__name__.startswith("Repeated"):
+            value = list(value)
+        found[each.name] = value
+    return found

@@ -1,0 +1,210 @@
+"""ONNX -> Graph: walk a file's calls, fold what is constant, translate what depends on the input."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from surebound.errors import GraphError, UnsupportedOperatorError
+from surebound.graph.onnx import arithmetic, cuts, layers, shapes
+from surebound.graph.onnx.build import Builder, ImportedNetwork, Value, broadcast, check_size
+from surebound.graph.onnx.call import TRANSLATIONS, Call, Operand, attributes_of
+from surebound.graph.onnx.file import Model, tensor_of
+
+__all__ = ["FOLDED", "Environment", "import_model", "network_of", "operators"]
+
+_LOADED = (arithmetic, cuts, layers, shapes)  # each fills TRANSLATIONS
+
+#: Operators whose result on constants is exact or correctly rounded, so that every implementation agrees on it.
+FOLDED = frozenset(
+    {
+        "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand",
+        "Flatten", "Floor", "Gather", "Greater", "Identity", "Less", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or",
+        "Pad", "Range", "Reciprocal", "Relu", "Reshape", "Round", "Shape", "Sign", "Size", "Slice", "Split", "Sqrt",
+        "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where",
+    }
+)  # fmt: skip
+_WHOLE = frozenset(
+    {"ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin", "MatMul", "Sum"}
+)  # exact on whole numbers
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Every tensor of a file by its name there."""
+
+    model: Model
+    values: Mapping[str, Operand]
+
+    def value(self, name: str) -> Value:
+        """A tensor that depends on the input."""
+        found = self.values.get(name)
+        if found is None:
+            raise GraphError(f"{self.model.source} has no tensor named {name!r}")
+        if not isinstance(found, Value):
+            raise GraphError(f"{self.model.source}: {name!r} does not depend on the network's input")
+        return found
+
+
+def operators() -> list[str]:
+    """The ONNX operators that can be imported, by name."""
+    return sorted(set(TRANSLATIONS) | FOLDED)
+
+
+def import_model(builder: Builder, model: Model, inputs: Sequence[Value]) -> Environment:
+    """Write a model into a Graph, its inputs given as values of the declared shapes."""
+    _check_types(model)
+    known = (set(TRANSLATIONS) | FOLDED | _WHOLE) if model.nodes else set()
+    missing = sorted({node.op_type for node in model.nodes} - known)
+    if missing:
+        raise UnsupportedOperatorError(
+            f"{model.source} uses operators that cannot be imported: {', '.join(missing)}. "
+            "`surebound supports --onnx-operators` lists those that can."
+        )
+    env: dict[str, Operand] = dict(model.weights)
+    for declared, value in zip(model.inputs, inputs, strict=True):
+        if math.prod(value.shape) != math.prod(declared.shape):
+            raise GraphError(
+                f"{model.source}: the input {declared.name!r} has shape {list(declared.shape)}, not {list(value.shape)}"
+            )
+        env[declared.name] = value.reshaped(declared.shape)
+    for node in model.nodes:
+        _step(builder, model, node, env)
+    for name, _ in model.outputs:
+        if name not in env:
+            raise GraphError(f"{model.source}: nothing computes the output {name!r}")
+    return Environment(model, env)
+
+
+def network_of(model: Model) -> ImportedNetwork:
+    """The network of a model with one input and one output, example by example: (B, *input) -> (B, K)."""
+    if len(model.inputs) != 1 or len(model.outputs) != 1:
+        raise GraphError(
+            f"{model.source} has {len(model.inputs)} inputs and {len(model.outputs)} outputs; "
+            "a network of its own has one of each (queries may have several)"
+        )
+    shape = model.inputs[0].shape
+    builder = Builder(shape[1:] if len(shape) > 1 and shape[0] == 1 else shape)
+    env = import_model(builder, model, [builder.input.reshaped(shape)])
+    return builder.finish(env.value(model.outputs[0][0]))
+
+
+def _check_types(model: Model) -> None:
+    wrong = [f"{each.name!r} is {each.dtype}" for each in model.inputs if each.dtype != "float32"]
+    wrong += [f"{name!r} is {dtype}" for name, dtype in model.outputs if dtype != "float32"]
+    if wrong:
+        raise GraphError(f"{model.source}: {', '.join(wrong)}; only float32 networks are supported")
+
+
+def _step(builder: Builder, model: Model, node: Any, env: dict[str, Operand]) -> None:
+    where = f"{model.source}: {node.op_type}" + (f" {node.name!r}" if node.name else "")
+    try:
+        operands = [env[name] if name else None for name in node.input]
+    except KeyError as error:
+        raise GraphError(f"{where} reads {error.args[0]!r}, which nothing computes") from None
+    results = [name for name in node.output if name]
+    if not any(isinstance(each, Value) for each in operands):
+        made: Any = _fold(model, node, operands, where)
+    else:
+        if node.op_type not in TRANSLATIONS:
+            raise UnsupportedOperatorError(f"{where} depends on the input; there it cannot be imported")
+        call = Call(node.op_type, attributes_of(node), operands, len(results), model.opset, builder, where)
+        try:
+            made = TRANSLATIONS[node.op_type](call)
+        except GraphError:
+            raise
+        except (RuntimeError, ValueError, TypeError, IndexError, OverflowError) as error:
+            raise GraphError(f"{where} cannot be imported: {str(error).splitlines()[0]}") from error
+    for name, value in zip(results, made if isinstance(made, list) else [made], strict=False):
+        env[name] = value
+
+
+def _fold(model: Model, node: Any, operands: Sequence[Operand | None], where: str) -> list[Tensor]:
+    """Compute a call on constants."""
+    tensors = [each if isinstance(each, Tensor) else None for each in operands]
+    if node.op_type == "Constant":
+        return [_constant(node, where)]
+    whole = all(each is None or not each.is_floating_point() for each in tensors)
+    if node.op_type not in FOLDED and not (whole and node.op_type in _WHOLE):
+        raise GraphError(
+            f"{where} computes a constant in an arithmetic that differs between implementations; "
+            "fold the constants of the model first (onnxsim, or export with constant folding)"
+        )
+    _check_folding(node, tensors, where)
+    made = _reference(model, node, tensors, where)
+    if any(each.is_floating_point() and each.dtype != torch.float32 for each in made):
+        raise GraphError(f"{where} makes {made[0].dtype} numbers; weights are float32")
+    return made
+
+
+def _constant(node: Any, where: str) -> Tensor:
+    found = attributes_of(node)
+    if "value" in found:
+        return tensor_of(found["value"], where)
+    for name, dtype in (
+        ("value_float", torch.float32),
+        ("value_floats", torch.float32),
+        ("value_int", torch.int64),
+    ):
+        if name in found:
+            return torch.tensor(found[name], dtype=dtype)
+    if "value_ints" in found:
+        return torch.tensor(found["value_ints"], dtype=torch.int64)
+    raise GraphError(f"{where} holds no number")
+
+
+def _check_folding(node: Any, tensors: Sequence[Tensor | None], where: str) -> None:
+    """No constant may be larger than what fits memory, whatever a small file asks for."""
+    first = tensors[0] if tensors else None
+    if node.op_type == "ConstantOfShape" and first is not None:
+        check_size([int(v) for v in first.tolist()], where)
+    if (
+        node.op_type in ("Expand", "Tile")
+        and first is not None
+        and len(tensors) > 1
+        and tensors[1] is not None
+    ):
+        check_size([first.numel(), *(max(1, int(v)) for v in tensors[1].tolist())], where)
+    if node.op_type == "Pad" and first is not None:
+        pads = (
+            tensors[1].tolist()
+            if len(tensors) > 1 and tensors[1] is not None
+            else attributes_of(node).get("pads", [])
+        )
+        check_size([first.numel() + sum(abs(int(v)) for v in pads)] * max(1, first.dim()), where)
+    if node.op_type == "Range" and all(each is not None for each in tensors):
+        start, limit, delta = (float(each) for each in tensors if each is not None)
+        check_size([math.ceil(abs((limit - start) / delta)) if delta else 1 << 62], where)
+    shapes = [each.shape for each in tensors if each is not None]
+    if node.op_type in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Where", "Equal", "Less", "Greater"):
+        check_size(broadcast(shapes, where), where)
+
+
+def _reference(model: Model, node: Any, tensors: Sequence[Tensor | None], where: str) -> list[Tensor]:
+    """ONNX's own reference implementation of one call."""
+    onnx = importlib.import_module("onnx")
+    helper = importlib.import_module("onnx.helper")
+    evaluator = importlib.import_module("onnx.reference").ReferenceEvaluator
+    feeds = {name: each.numpy() for name, each in zip(node.input, tensors, strict=True) if each is not None}
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        for name, value in feeds.items()
+    ]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    graph = helper.make_graph([node], "constant", inputs, outputs)
+    single = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", model.opset)], ir_version=min(onnx.IR_VERSION, 10)
+    )
+    try:
+        found = evaluator(single).run(None, feeds)
+        return [torch.from_numpy(np.array(each)) for each in found]
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise GraphError(f"{where} cannot be computed: {type(error).__name__}: {reason}") from error

@@ -1,0 +1,157 @@
+"""A formula as cases: each a box of inputs and rows that must all be >= 0. No case possible: no assignment.
+
+Before a formula is multiplied out, whatever bounds over the whole box refute is cut from the tree, so that long
+disjunctions cost one pass, not one proof per combination.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from surebound.errors import QueryError
+from surebound.numerics import float_up
+from surebound.search.formulas.problem import Problem
+from surebound.spec.formula import All, Any, AtLeast, Atom, Formula, as_bound
+
+#: Most cases that a formula may come to after cutting.
+MOST_CASES = 100_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """Tighter ends of some inputs, by place, and the constraints that must all hold."""
+
+    lower: tuple[tuple[int, Fraction], ...]
+    upper: tuple[tuple[int, Fraction], ...]
+    rows: tuple[Atom, ...]
+
+    @property
+    def box(self) -> tuple[object, object]:
+        """What tells its box from that of another case."""
+        return self.lower, self.upper
+
+
+def without(formula: Formula, refuted: Collection[Atom]) -> Formula | None:
+    """The formula without what cannot hold and what holds for sure; None if nothing is left of it."""
+    if isinstance(formula, Atom):
+        dead = formula in refuted or formula.truth is False
+        return None if dead else formula
+    alive = [part for part in (without(part, refuted) for part in formula.parts) if part is not None]
+    doubtful = tuple(part for part in alive if not _certain(part))
+    needed = _needed(formula) - (len(alive) - len(doubtful))
+    if needed > len(doubtful):
+        return None
+    if needed <= 0:
+        return All(())
+    if needed == len(doubtful):
+        return All(doubtful)
+    return Any(doubtful) if needed == 1 else AtLeast(needed, doubtful)
+
+
+def _needed(formula: All | Any | AtLeast) -> int:
+    """How many parts must hold."""
+    if isinstance(formula, AtLeast):
+        return formula.count
+    return len(formula.parts) if isinstance(formula, All) else 1
+
+
+def _certain(formula: Formula) -> bool:
+    if isinstance(formula, Atom):
+        return formula.truth is True
+    return isinstance(formula, All) and all(_certain(part) for part in formula.parts)
+
+
+def count(formula: Formula) -> int:
+    """How many cases a formula has at most."""
+    if isinstance(formula, Atom):
+        return 1
+    counts = [count(part) for part in formula.parts]
+    if not isinstance(formula, AtLeast):
+        return math.prod(counts) if isinstance(formula, All) else sum(counts)
+    chosen = formula.count
+    ways = [1] + [0] * chosen  # ways[i]: to choose i of the parts seen so far, each in one of its cases
+    for each in counts:
+        for i in range(chosen, 0, -1):
+            ways[i] += ways[i - 1] * each
+    return ways[chosen]
+
+
+def cases(formula: Formula, problem: Problem) -> list[Case]:
+    """Every case of a formula whose box is not empty."""
+    if count(formula) > MOST_CASES:
+        raise QueryError(
+            f"the formula has {count(formula)} cases after bounds have cut it; at most {MOST_CASES} are supported"
+        )
+    found = (_case(atoms, problem) for atoms in _choices(formula))
+    return list(dict.fromkeys(case for case in found if case is not None))
+
+
+def _choices(formula: Formula) -> Iterator[tuple[Atom, ...]]:
+    if isinstance(formula, Atom):
+        yield (formula,)
+        return
+    parts = [list(_choices(part)) for part in formula.parts]
+    for group in itertools.combinations(parts, _needed(formula)):
+        for chosen in itertools.product(*group):
+            yield tuple(itertools.chain.from_iterable(chosen))
+
+
+def _case(chosen: Sequence[Atom], problem: Problem) -> Case | None:
+    low: dict[int, Fraction] = {}
+    high: dict[int, Fraction] = {}
+    rows: dict[Atom, None] = {}
+    for atom in chosen:
+        bound = as_bound(atom, problem.inputs)
+        if bound is None:
+            if atom.terms:
+                rows[atom] = None
+            elif atom.truth is False:
+                return None
+            continue
+        place, value, is_lower = bound
+        if is_lower and value > low.get(place, problem.lower[place]):
+            low[place] = value
+        elif not is_lower and value < high.get(place, problem.upper[place]):
+            high[place] = value
+    for place in set(low) | set(high):
+        if low.get(place, problem.lower[place]) > high.get(place, problem.upper[place]):
+            return None
+    if any(row.opposite in rows for row in rows):
+        return None
+    return Case(tuple(sorted(low.items())), tuple(sorted(high.items())), tuple(rows))
+
+
+def ends(case: Case, problem: Problem) -> tuple[list[Fraction], list[Fraction]]:
+    """The whole box of a case."""
+    lower, upper = list(problem.lower), list(problem.upper)
+    for place, value in case.lower:
+        lower[place] = value
+    for place, value in case.upper:
+        upper[place] = value
+    return lower, upper
+
+
+def coefficients(rows: Sequence[Atom], columns: Mapping[int, int]) -> tuple[Tensor, Tensor]:
+    """Rows as c (S, K) and d (S,) in float64: each times a positive number, c exact and d not too small."""
+    c = torch.zeros(len(rows), max(1, max(columns.values(), default=0) + 1), dtype=torch.float64)
+    d = torch.zeros(len(rows), dtype=torch.float64)
+    for i, row in enumerate(rows):
+        common = math.lcm(*(value.denominator for _, value in row.terms))
+        scale = Fraction(common, math.gcd(*(int(value * common) for _, value in row.terms)))
+        for element, value in row.terms:
+            number = value * scale
+            if Fraction(float(number)) != number:
+                raise QueryError(
+                    f"the coefficients of a constraint have no common scale in float64 (e.g. {float(value)}); "
+                    "write them with fewer digits"
+                )
+            c[i, columns[element]] = float(number)
+        d[i] = float_up(row.constant * scale)
+    return c, d

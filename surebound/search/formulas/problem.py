@@ -1,0 +1,50 @@
+"""What the engine decides: one network, a box of inputs, and a formula about its outputs and inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from surebound.graph import ImportedNetwork
+from surebound.interval import Interval
+from surebound.numerics import Soundness, outer_float32
+from surebound.spec.formula import Formula
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Is there an input of the box for which the formula holds of one network (B, *input) -> (B, K)?"""
+
+    network: ImportedNetwork
+    inputs: Mapping[int, int]  # input element -> place in the flattened input
+    columns: Mapping[int, int]  # element of the formula -> output column
+    lower: tuple[Fraction, ...]  # by place: the box
+    upper: tuple[Fraction, ...]
+    formula: Formula  # what else must hold
+    soundness: Soundness  # which executions a proof must cover
+
+    def box(self, lower: Sequence[Fraction], upper: Sequence[Fraction]) -> Interval:
+        """A box as float32 numbers (1, *input) that contains it, rounded to nearest or not."""
+        shape = [int(n or 1) for n in self.network.graph.input_shape[1:]]
+        ends = outer_float32(lower, upper)
+        return Interval(*(torch.from_numpy(end).reshape(1, *shape) for end in ends))
+
+    @property
+    def empty(self) -> bool:
+        """Is there no input at all?"""
+        return any(low > high for low, high in zip(self.lower, self.upper, strict=True))
+
+
+def inner_box(
+    lower: Sequence[Fraction], upper: Sequence[Fraction]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Float32 ends (N,) of the largest box inside; where no float32 number is inside, the closest one."""
+    high, low = outer_float32(upper, lower)  # the other way round: both ends go inwards
+    middle = np.array([float((a + b) / 2) for a, b in zip(lower, upper, strict=True)]).astype(np.float32)
+    empty = low > high
+    return np.where(empty, middle, low), np.where(empty, middle, high)

@@ -1,0 +1,184 @@
+"""``decide``: is a specification true at every input of a region? For any tree of linear properties, also of two runs.
+
+requirement: float32 networks (B, ...) -> (B, K); bounds for every operator; MIP piecewise linear
+return:      one Verdict per example
+property:    ROBUST is a proof (``float_sound`` says of what); FALSIFIED has a witness that was re-run
+reference:   the engine is formulas
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+import torch
+from torch import Tensor, nn
+
+from surebound.attack.network import evaluating
+from surebound.errors import InputError, RegionError, SpecError
+from surebound.graph import program_of
+from surebound.graph.runs import Runs, assemble
+from surebound.numerics import Soundness, exact_fraction
+from surebound.region import Box, LinfBall, Region
+from surebound.search.formulas.problem import Problem
+from surebound.search.formulas.search import STAGES, Search
+from surebound.search.splitting.rule import SPLITS
+from surebound.spec import Run, Spec
+from surebound.spec.formula import Atom, holds, opposite
+from surebound.verdict import Status, Verdict
+
+_STATUS = {"sat": Status.FALSIFIED, "unsat": Status.ROBUST, "timeout": Status.TIMEOUT}
+
+
+def decide(
+    model: nn.Module,
+    region: Region,
+    spec: Spec | Sequence[Spec],
+    *,
+    stages: Sequence[str] = STAGES,
+    soundness: Soundness | str = Soundness.DEPLOYED,
+    timeout: float = math.inf,
+    seed: int = 0,
+) -> list[Verdict]:
+    """Prove a specification at every input of a region, or find an input that violates it: one Verdict per example.
+
+    ``spec``: one for all examples, or a list with one for each. ``stages``: which of "bounds", "attack",
+    "branch-and-bound" and "mip" to use; a proof by "mip" rests on the solver's tolerance and is not float-sound.
+    ``timeout``: seconds per example. A witness (C, H, W) is a point of the region; where a specification speaks of two
+    points (``Spec.monotone``) it is x and then the others, (2, C, H, W).
+
+    >>> net = nn.Linear(2, 2, bias=False).requires_grad_(False)
+    >>> _ = net.weight.copy_(torch.tensor([[1.0, 1.0], [1.0, -1.0]]))
+    >>> unit = Box(torch.zeros(1, 2), torch.ones(1, 2))
+    >>> decide(net, unit, Spec.within(-1, 2))[0].status.value
+    'robust'
+    >>> decide(net, unit, Spec.never(1))[0].status.value
+    'falsified'
+    """
+    specs = _checked(model, region, spec, stages, timeout)
+    mode = Soundness.of(soundness)
+    if mode is Soundness.NONE:
+        raise InputError("soundness='none' proves nothing; give 'deployed' or 'real'")
+    known: dict[int, Runs] = {}
+    verdicts = []
+    with evaluating(model):
+        for i, each in enumerate(specs):
+            one = region[i : i + 1]
+            if id(each) not in known:  # traced once: no example's time
+                known[id(each)] = assemble(model, one.reference, each.formula, program_of)
+            began = time.monotonic()
+            verdicts.append(_Example(model, known[id(each)], one, mode).verdict(stages, began, timeout, seed))
+    return verdicts
+
+
+class _Example:
+    """One example's question, and the point that answers it."""
+
+    def __init__(self, model: nn.Module, runs: Runs, region: Region, mode: Soundness) -> None:
+        self._model, self._runs, self._mode = model, runs, mode
+        self._shape = region.reference.shape
+        low, high = ends(region)
+        places = [entry for _, entry in runs.free]
+        self._problem = Problem(
+            runs.network,
+            runs.inputs,
+            runs.columns,
+            (*low, *(low[i] for i in places)),
+            (*high, *(high[i] for i in places)),
+            opposite(runs.formula),
+            mode,
+        )
+        self._witness: Tensor | None = None
+
+    def verdict(self, stages: Sequence[str], began: float, timeout: float, seed: int) -> Verdict:
+        decision = Search(self._problem, self._judge, began + timeout, seed, stages).decide()
+        seconds = time.monotonic() - began
+        status = _STATUS.get(decision.found, Status.UNKNOWN)
+        if status is Status.FALSIFIED:
+            return Verdict(status, decision.stage, math.inf, self._witness, seconds, float_sound=True)
+        if status is Status.ROBUST:
+            sound = self._mode is Soundness.DEPLOYED and not decision.within_tolerance
+            return Verdict(status, decision.stage, 0.0, None, seconds, sound, decision.detail)
+        return Verdict(status, decision.stage, seconds=seconds, detail=decision.detail)
+
+    def _judge(self, x: Tensor) -> bool:
+        """Is the property violated at a merged input (1, *input), by what the networks themselves compute there?"""
+        if not bool(x.isfinite().all()):
+            return False
+        points = self._runs.points(x, self._shape)
+        outputs: dict[Run, list[float]] = {}
+        values: dict[int, float] = {}
+        for (run, column), number in self._runs.scope.outputs.items():
+            if run not in outputs:
+                outputs[run] = self._outputs(run, points[run.number])
+            values[number] = outputs[run][column]
+        for (run, place), number in self._runs.scope.points.items():
+            values[number] = float(points[run.number].reshape(-1)[place])
+        if holds(self._runs.formula, lambda atom: _true(atom, values)):
+            return False
+        self._witness = torch.cat(list(points.values())) if len(points) > 1 else points[0][0]
+        return True
+
+    def _outputs(self, run: Run, point: Tensor) -> list[float]:
+        network = self._model if run.network is None else run.network
+        with evaluating(network), torch.no_grad():
+            values: list[float] = network(point)[0].double().tolist()
+        return values
+
+
+def _true(atom: Atom, values: Mapping[int, float]) -> bool:
+    """Does an atom hold of these floats, in exact arithmetic? Of infinity as in floats; of NaN never."""
+    used = [(coefficient, values[element]) for element, coefficient in atom.terms]
+    total: Fraction | float
+    if all(math.isfinite(value) for _, value in used):
+        total = sum((c * Fraction(value) for c, value in used), atom.constant)
+    else:
+        total = sum((float(c) * value for c, value in used), float(atom.constant))
+    return total > 0 or (total == 0 and not atom.strict)
+
+
+def ends(region: Region) -> tuple[list[Fraction], list[Fraction]]:
+    """The exact ends of a region of one example, flattened."""
+    if isinstance(region, Box):
+        found = region.lower.double().reshape(-1).tolist(), region.upper.double().reshape(-1).tolist()
+        if not all(math.isfinite(value) for side in found for value in side):
+            raise RegionError("the region reaches infinity; every input needs finite bounds")
+        return [Fraction(value) for value in found[0]], [Fraction(value) for value in found[1]]
+    middle = [Fraction(value) for value in region.x.double().reshape(-1).tolist()]
+    low, high = [value - region.eps for value in middle], [value + region.eps for value in middle]
+    if region.clip is not None:
+        least, most = (exact_fraction(end, "clip") for end in region.clip)
+        # The region accepted x, so x belongs to it even where the clip end itself is not a float.
+        low = [min(max(a, least), x) for a, x in zip(low, middle, strict=True)]
+        high = [max(min(b, most), x) for b, x in zip(high, middle, strict=True)]
+    return low, high
+
+
+def _checked(
+    model: nn.Module, region: Region, spec: Spec | Sequence[Spec], stages: Sequence[str], timeout: float
+) -> list[Spec]:
+    """Refuse what cannot be meant; one specification per example."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"the model is a {type(model).__name__}; give a torch.nn.Module")
+    if not isinstance(region, (Box, LinfBall)):
+        raise InputError(f"the region is a {type(region).__name__}; give a Box or a LinfBall")
+    if region.reference.dtype != torch.float32:
+        raise InputError(f"the region is {region.reference.dtype}; decisions are about float32 networks")
+    unknown = [stage for stage in stages if stage not in (*STAGES, *SPLITS)]
+    if unknown or not stages or isinstance(stages, str):
+        raise InputError(f"stages={stages!r}; give one or more of {', '.join((*STAGES, *SPLITS))}")
+    if not timeout > 0:
+        raise InputError(f"timeout={timeout}; give seconds per example, more than 0")
+    if isinstance(spec, Spec):
+        return [spec] * len(region)
+    specs = list(spec) if isinstance(spec, Sequence) else [spec]
+    wrong = [each for each in specs if not isinstance(each, Spec)]
+    if wrong:
+        raise SpecError(f"spec is a {type(wrong[0]).__name__}; give a Spec, or a list with one per example")
+    if len(specs) != len(region):
+        raise SpecError(
+            f"{len(specs)} specifications for {len(region)} examples; give one for each, or one Spec"
+        )
+    return specs

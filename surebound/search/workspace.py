@@ -1,0 +1,97 @@
+"""What a process keeps between examples: the network, its encoding, a running solver."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from types import TracebackType
+
+import torch
+from torch import Tensor, nn
+
+from surebound.attack.box import InnerBox, project
+from surebound.attack.network import Network, evaluating
+from surebound.attack.objective import Classification
+from surebound.errors import SureboundError
+from surebound.graph import Program, program_of
+from surebound.region import Region
+from surebound.search.mip import NetworkEncoder
+from surebound.solvers import SolverProcess, find
+
+
+class Workspace:
+    """One per process; everything is made when first asked for."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self._encoders: dict[tuple[int, ...], NetworkEncoder] = {}
+        self._solvers: dict[str, SolverProcess] = {}
+        self._wide: tuple[Program | None] | None = None
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the solvers' processes."""
+        for solver in self._solvers.values():
+            solver.close()
+        self._solvers.clear()
+
+    def program(self, x: Tensor) -> Program:
+        """The traced network for inputs like x (B, ...)."""
+        return program_of(self.model, x)
+
+    def trace(self, x: Tensor) -> None:
+        """Trace the network for inputs like x (1, ...) now, if it can be; a stage that needs it says why it cannot."""
+        with contextlib.suppress(SureboundError), evaluating(self.model):
+            self.program(x)
+
+    def wide_program(self, x: Tensor) -> Program | None:
+        """The network in float64, for bounds over the reals with hardly any rounding; None if it does not work so."""
+        if self._wide is None:
+            self._wide = (self._widened(x),)
+        return self._wide[0]
+
+    def _widened(self, x: Tensor) -> Program | None:
+        try:
+            program = program_of(copy.deepcopy(self.model).double(), x[:1].double())
+        except (SureboundError, RuntimeError, TypeError):  # e.g. code that names float32
+            return None
+        return program if program.graph.dtype == torch.float64 else None
+
+    def encoder(self, x: Tensor) -> NetworkEncoder:
+        """The MIP encoder of the network for inputs like x (B, ...); raises if it is not piecewise linear."""
+        key = tuple(x.shape[1:])
+        if key not in self._encoders:
+            self._encoders[key] = NetworkEncoder(self.program(x[:1]))
+        return self._encoders[key]
+
+    def solver(self, name: str) -> SolverProcess:
+        """A running solver, by name."""
+        if name not in self._solvers:
+            self._solvers[name] = SolverProcess(find(name))
+        return self._solvers[name]
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Outputs (B, K) of the network as it is deployed."""
+        with evaluating(self.model), torch.no_grad():
+            return Network(self.model).logits(x, rows=256)
+
+    def confirmed(self, region: Region, label: Tensor, candidate: Tensor) -> Tensor | None:
+        """The witness (C, H, W) that a candidate (C, H, W) of any dtype becomes, or None.
+
+        It is moved to the closest point whose floats lie in the exact region (one example), then run through
+        the network: only a violation there counts.
+        """
+        box = InnerBox.of(region)
+        x = project(candidate.detach().to(box.lower.dtype).unsqueeze(0), box.lower, box.upper)
+        logits = self.logits(x)
+        violated = bool(Classification(label.reshape(1)).violated(logits))
+        # A tie is no violation inside the region; but an example that is not predicted as its label is wrong.
+        wrong = torch.equal(x, region.reference) and int(logits.argmax(1)) != int(label)
+        return x[0] if violated or wrong else None

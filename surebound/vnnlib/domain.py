@@ -1,0 +1,119 @@
+"""From assertions to a domain: which inputs are one variable, the box they lie in, and what else is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from surebound.errors import QueryError
+from surebound.spec.formula import All, Any, Atom, Formula, as_bound, renamed
+from surebound.vnnlib.query import Query, Variable
+
+
+def unify(query: Query) -> tuple[All, dict[int, int]]:
+    """The formula with equated inputs under one name, and that name of each input."""
+    own = {e for network in query.networks for each in network.inputs for e in each.elements}
+    leader: dict[int, int] = {}
+
+    def find(element: int) -> int:
+        while leader.get(element, element) != element:
+            element = leader[element]
+        return element
+
+    parts = _flat(query.formula)
+    known = set(parts)
+    for part in parts:
+        if isinstance(part, Atom) and not part.strict and len(part.terms) == 2 and part.constant == 0:
+            (a, p), (b, q) = part.terms
+            opposite = Atom(((a, -p), (b, -q)), part.constant)
+            if p == -q and a in own and b in own and opposite in known:
+                leader[max(find(a), find(b))] = min(find(a), find(b))
+    alias = {element: find(element) for element in own}
+    if all(a == b for a, b in alias.items()):
+        return All(tuple(parts)), alias
+    return All(tuple(renamed(part, alias) for part in parts)), alias
+
+
+def _flat(formula: Formula) -> list[Formula]:
+    """The parts of a conjunction, of those within it too."""
+    found, stack = list[Formula](), [formula]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, All):
+            stack.extend(reversed(part.parts))
+        else:
+            found.append(part)
+    return found
+
+
+def places(alias: Mapping[int, int]) -> dict[int, int]:
+    """Where each input element stands in the merged input vector."""
+    order = {leader: place for place, leader in enumerate(sorted(set(alias.values())))}
+    return {element: order[leader] for element, leader in alias.items()}
+
+
+Ends = tuple[Fraction, ...]
+
+
+def bounds(query: Query, formula: All, places: Mapping[int, int]) -> tuple[Ends, Ends, Formula]:
+    """The box that the assertions themselves give, and the rest of the formula."""
+    count = len(set(places.values()))
+    low: list[Fraction | None] = [None] * count
+    high: list[Fraction | None] = [None] * count
+    rest: list[Formula] = []
+    for part in formula.parts:
+        bound = as_bound(part, places) if isinstance(part, Atom) else None
+        if bound is None:
+            rest.append(part)
+            continue
+        place, value, is_lower = bound
+        now = low[place] if is_lower else high[place]
+        if is_lower:
+            low[place] = value if now is None else max(now, value)
+        else:
+            high[place] = value if now is None else min(now, value)
+    cases = _hull(rest, places)
+    for place, (least, most) in cases.items():
+        low[place] = least if low[place] is None else low[place]
+        high[place] = most if high[place] is None else high[place]
+    for place in range(count):
+        if low[place] is None or high[place] is None:
+            element = next(e for e, p in places.items() if p == place)
+            variable, index = query.element(element)
+            side = "below" if low[place] is None else "above"
+            raise QueryError(
+                f"the input {variable.name}[{_index(variable, index)}] is not bounded {side}; every input needs bounds"
+            )
+    return tuple(v for v in low if v is not None), tuple(v for v in high if v is not None), All(tuple(rest))
+
+
+def _hull(
+    parts: Sequence[Formula], places: Mapping[int, int]
+) -> dict[int, tuple[Fraction | None, Fraction | None]]:
+    """Bounds of inputs that every alternative of some disjunction gives, each its own."""
+    found: dict[int, tuple[Fraction | None, Fraction | None]] = {}
+    for part in parts:
+        if not isinstance(part, Any) or not part.parts:
+            continue
+        boxes = []
+        for choice in part.parts:
+            low: dict[int, Fraction] = {}
+            high: dict[int, Fraction] = {}
+            for atom in _flat(choice):
+                bound = as_bound(atom, places) if isinstance(atom, Atom) else None
+                if bound is not None:
+                    place, value, is_lower = bound
+                    (low if is_lower else high)[place] = value
+            boxes.append((low, high))
+        for place in set(boxes[0][0]) | set(boxes[0][1]):
+            lows, highs = [b[0].get(place) for b in boxes], [b[1].get(place) for b in boxes]
+            least = min((v for v in lows if v is not None), default=None) if None not in lows else None
+            most = max((v for v in highs if v is not None), default=None) if None not in highs else None
+            found[place] = (least, most)
+    return found
+
+
+def _index(variable: Variable, place: int) -> str:
+    return ",".join(str(int(i)) for i in np.unravel_index(place, variable.shape)) if variable.shape else ""

@@ -1,0 +1,196 @@
+"""Query + ONNX files -> one network: all declared networks side by side over one input vector.
+
+Inputs that the query equates are one variable, so that differences between networks are bounded jointly. The outputs
+are the elements that the formula speaks of: of outputs, of hidden tensors, and of inputs where they are compared with
+others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from surebound.errors import GraphError, QueryError
+from surebound.graph.onnx.build import Builder, Value
+from surebound.graph.onnx.file import Model
+from surebound.graph.onnx.importer import Environment, import_model
+from surebound.numerics import Soundness
+from surebound.search.formulas.problem import Problem as Decidable
+from surebound.spec.formula import Formula, as_bound, atoms, renamed
+from surebound.vnnlib.check import compare, samples
+from surebound.vnnlib.domain import bounds, places, unify
+from surebound.vnnlib.interface import assign, check_interface, fits
+from surebound.vnnlib.query import Kind, Network, Query, Variable
+from surebound.vnnlib.runtime import Array, Session
+
+
+@dataclass(frozen=True, eq=False)
+class Problem(Decidable):
+    """The networks of a query as one, and what its numbers mean; equated inputs are under one name."""
+
+    query: Query
+    models: Mapping[str, Model]  # by the name of each declared network
+
+
+def build(query: Query, models: Mapping[str, Model]) -> Problem:
+    """Merge the networks of a query; ``models`` by name, none for networks that are equal to another."""
+    files = assign(query, models)
+    for network in query.networks:
+        check_interface(network, files[network.name])
+        for each, declared in zip(network.inputs, files[network.name].inputs, strict=True):
+            fits(each, declared.shape, files[network.name].source, query.version)
+    formula, alias = unify(query)
+    place = places(alias)
+    lower, upper, rest = bounds(query, formula, place)
+    builder, given = _inputs(query, place)
+    values: dict[str, Value] = {}
+    imported: dict[tuple[int, ...], Environment] = {}
+    for network in query.networks:
+        # One function on the same inputs has one value: equal networks on equated inputs are imported once.
+        key = (id(files[network.name]), *(place[e] for each in network.inputs for e in each.elements))
+        if key not in imported:
+            operands = [given[each.name] for each in network.inputs]
+            imported[key] = import_model(builder, files[network.name], operands)
+        values |= _tensors(network, imported[key], query.version)
+    rest = renamed(rest, _same_values(query, values))
+    merged, columns = _outputs(query, rest, place, builder, given | values)
+    # What is asked of reals is proved for reals; a query about float32 numbers for every float32 execution.
+    mode = Soundness.REAL if query.exact_type else Soundness.DEPLOYED
+    problem = Problem(builder.finish(merged), place, columns, lower, upper, rest, mode, query, files)
+    _check(problem)
+    return problem
+
+
+def _inputs(query: Query, places: Mapping[int, int]) -> tuple[Builder, dict[str, Value]]:
+    """The merged input, and each declared input as a part of it."""
+    variables = [each for network in query.networks for each in network.inputs]
+    count = len(set(places.values()))
+    if len(variables) == 1 and count == variables[0].size:
+        shape = variables[0].shape
+        builder = Builder(shape[1:] if len(shape) > 1 and shape[0] == 1 else shape)
+        return builder, {variables[0].name: builder.input.reshaped(shape)}
+    builder, given = Builder((count,)), {}
+    for each in variables:
+        index = [places[e] for e in each.elements]
+        if index == list(range(count)):
+            part = builder.input
+        elif index == list(range(index[0], index[0] + len(index))):
+            part = builder.call("slice.Tensor", builder.input, 1, index[0], index[0] + len(index))
+        else:
+            part = builder.call("index_select.default", builder.input, 1, torch.tensor(index))
+        given[each.name] = part.reshaped(each.shape)
+    return builder, given
+
+
+def _tensors(network: Network, env: Environment, version: str) -> dict[str, Value]:
+    """The declared outputs and hidden tensors of an imported file."""
+    source, found = env.model.source, {}
+    for each, (name, _) in zip(network.outputs, env.model.outputs, strict=True):
+        found[each.name] = env.value(name)
+    for each in network.hidden:
+        if each.node is None:
+            raise QueryError(f"the hidden variable {each.name} names no tensor of {source}")
+        try:
+            found[each.name] = env.value(each.node)
+        except GraphError as error:
+            raise QueryError(str(error)) from error
+    for each in (*network.outputs, *network.hidden):
+        fits(each, found[each.name].shape, source, version)
+    return found
+
+
+def _same_values(query: Query, values: Mapping[str, Value]) -> dict[int, int]:
+    """One name for elements that are the same value of the merged network: their differences are 0 for sure."""
+    first: dict[Value, Variable] = {}
+    alias: dict[int, int] = {}
+    for variable in query.variables:
+        if variable.name in values:
+            other = first.setdefault(values[variable.name], variable)
+            alias |= dict(zip(variable.elements, other.elements, strict=True))
+    return alias
+
+
+def _outputs(
+    query: Query, formula: Formula, places: Mapping[int, int], builder: Builder, values: Mapping[str, Value]
+) -> tuple[Value, dict[int, int]]:
+    """The elements that the formula speaks of, side by side, and their columns."""
+    used = {element for atom in atoms(formula) if as_bound(atom, places) is None for element, _ in atom.terms}
+    parts: list[Value] = []
+    columns: dict[int, int] = {}
+    for variable in query.variables:
+        wanted = [e for e in variable.elements if e in used] if used else []
+        if not wanted:
+            continue
+        flat = builder.view(values[variable.name], (variable.size,))
+        if len(wanted) < variable.size:
+            flat = builder.call(
+                "index_select.default", flat, 1, torch.tensor([e - variable.first for e in wanted])
+            )
+        columns |= {e: len(columns) + i for i, e in enumerate(wanted)}
+        parts.append(flat)
+    if not parts:  # nothing but bounds of inputs
+        first = next(each for each in query.variables if each.kind is Kind.OUTPUT)
+        return values[first.name], {}
+    merged = parts[0] if len(parts) == 1 else builder.call("cat.default", parts, 1)
+    return Value(merged.name, merged.item, merged.item), columns
+
+
+def feeds(problem: Problem, x: Tensor) -> dict[str, dict[str, Array]]:
+    """What every network gets when the merged input is x (1, *input): arrays by its file's input names."""
+    flat = x.detach().reshape(-1).numpy()
+    found: dict[str, dict[str, Array]] = {}
+    for network in problem.query.networks:
+        model = problem.models[network.name]
+        found[network.name] = {
+            declared.name: flat[[problem.inputs[e] for e in each.elements]].reshape(declared.shape)
+            for each, declared in zip(network.inputs, model.inputs, strict=True)
+        }
+    return found
+
+
+def sessions(problem: Problem) -> dict[str, Session]:
+    """Every declared network in onnxruntime."""
+    return {
+        each.name: Session(problem.models[each.name], [h.node for h in each.hidden if h.node is not None])
+        for each in problem.query.networks
+    }
+
+
+def run(problem: Problem, running: Mapping[str, Session], x: Tensor) -> dict[str, Array]:
+    """Every variable's value at x (1, *input), as onnxruntime computes it."""
+    found: dict[str, Array] = {}
+    fed = feeds(problem, x)
+    for network in problem.query.networks:
+        model = problem.models[network.name]
+        results = running[network.name].run(fed[network.name])
+        for each, declared in zip(network.inputs, model.inputs, strict=True):
+            found[each.name] = fed[network.name][declared.name].reshape(each.shape)
+        for each, (name, _) in zip(network.outputs, model.outputs, strict=True):
+            found[each.name] = results[name].reshape(each.shape)
+        for each in network.hidden:
+            found[each.name] = results[str(each.node)].reshape(each.shape)
+    return found
+
+
+def _check(problem: Problem) -> None:
+    """The merged network against onnxruntime, on random inputs of the box."""
+    running = sessions(problem)
+    if problem.empty:
+        return  # no input at all: no network will be asked
+    box = problem.box(problem.lower, problem.upper)
+    variables = [each.name for each in problem.query.variables]
+    for x in samples(problem.network.graph.input_shape[1:], box):
+        values = run(problem, running, x)
+        if problem.columns:
+            whole = np.concatenate(
+                [values[name].reshape(-1) for name in variables]
+            )  # by number of the element
+            expected = whole[list(problem.columns)]
+        else:
+            first = next(each for each in problem.query.variables if each.kind is Kind.OUTPUT)
+            expected = values[first.name].reshape(-1)
+        compare(problem.network, x, torch.from_numpy(expected.copy()).unsqueeze(0), "the query's networks")

@@ -1,0 +1,150 @@
+"""Units of convolutions by windows: the bounds of whole images, at every border, and only where windows apply."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import surebound as sb
+from surebound.bounds.linear import intermediate
+from surebound.bounds.linear.backward import Relaxed
+from surebound.bounds.linear.entries import entries
+from surebound.bounds.linear.intermediate import relax
+from surebound.bounds.linear.windows import Plan, Window, entries_by_windows
+from surebound.graph import program_of
+from surebound.models.layers import Normalize, SamePad
+from surebound.numerics import Soundness
+from surebound.rules.registry import Local
+
+SHAPE = (2, 11, 9)
+
+
+def _tail() -> list[nn.Module]:
+    return [nn.Flatten(), nn.LazyLinear(4), nn.ReLU(), nn.Linear(4, 3)]
+
+
+NETS = {
+    "strides": lambda: [nn.Conv2d(2, 4, 3, stride=2), nn.ReLU(), nn.Conv2d(4, 5, 2), nn.ReLU()],
+    "padding": lambda: [
+        nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, (3, 2), (2, 1), (1, 1)), nn.ReLU(),
+        nn.Conv2d(4, 3, 2), nn.ReLU(),
+    ],
+    "same": lambda: [
+        SamePad(3, 1, (11, 9)), nn.Conv2d(2, 4, 3), nn.ReLU(), SamePad(3, 2, (11, 9)), nn.Conv2d(4, 4, 3, 2), nn.ReLU(),
+    ],
+    "norms": lambda: [
+        Normalize([0.1, 0.2], [0.5, 0.4]), nn.Conv2d(2, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(),
+        nn.Conv2d(4, 4, 2), nn.BatchNorm2d(4), nn.ReLU(),
+    ],
+    "two in a row": lambda: [
+        nn.Conv2d(2, 3, 3, padding=1), nn.Conv2d(3, 4, 3, padding=2), nn.ReLU(), nn.Conv2d(4, 3, 2), nn.ReLU()
+    ],
+    "groups": lambda: [
+        nn.Conv2d(2, 4, 3, dilation=2, groups=2), nn.Sigmoid(), nn.Conv2d(4, 4, 2, groups=4), nn.LeakyReLU(0.1)
+    ],
+}  # fmt: skip
+
+
+def make(kind: str) -> nn.Sequential:
+    torch.manual_seed(3)
+    net = nn.Sequential(*NETS[kind](), *_tail()).eval()
+    net(torch.zeros(1, *SHAPE))
+    for name, value in (*net.named_parameters(), *net.named_buffers()):
+        if name.endswith("running_var"):
+            nn.init.uniform_(value, 0.5, 2.0)
+        elif name.endswith(("bias", "running_mean")):
+            nn.init.uniform_(value, -0.3, 0.3)
+    return net.requires_grad_(False)
+
+
+def relaxation(net: nn.Module, mode: Soundness) -> Relaxed:
+    x = torch.rand(2, *SHAPE, generator=torch.Generator().manual_seed(0))
+    box = sb.LinfBall(x, "1/8", clip=(0, 1)).interval(mode)
+    return relax(program_of(net, x), box, mode, own=False)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mode", [Soundness.NONE, Soundness.DEPLOYED])
+@pytest.mark.parametrize("name", NETS)
+def test_windows_give_the_bounds_of_whole_images(name: str, mode: Soundness) -> None:
+    relaxed = relaxation(make(name), mode)
+    used = 0
+    for activation in relaxed.activations or list(relaxed.steps):
+        source = relaxed.constants.sources(relaxed.program.graph.by_name[activation])[0]
+        box = relaxed.bounds[source]
+        where = torch.rand(box.shape, generator=torch.Generator().manual_seed(1)) < 0.6
+        for memory in (1 << 20, 10_000):  # a low ceiling changes nothing
+            found = entries_by_windows(relaxed, source, where, memory)
+            if found is None:
+                continue
+            plain = entries(relaxed, source, where, 50)
+            used += source != relaxed.program.graph.input
+            for mine, theirs in ((found.lower, plain.lower), (found.upper, plain.upper)):
+                torch.testing.assert_close(mine[where], theirs[where], rtol=1e-5, atol=2e-6)
+                assert bool(mine[where].isfinite().all())
+                assert bool(mine[~where].isinf().all())
+    assert used, "no window was used"
+
+
+@torch.no_grad()
+def test_full_crown_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x = make("padding"), torch.rand(2, *SHAPE)
+    region, spec = sb.LinfBall(x, "1/8", clip=(0, 1)), sb.LinearSpec(torch.eye(3))
+    quick = sb.worst_margins(net, region, spec=spec, method="crown")
+    calls = []
+    monkeypatch.setattr(intermediate, "entries_by_windows", lambda *args: calls.append(args))
+    plain = sb.worst_margins(net, region, spec=spec, method="crown")
+    assert calls
+    torch.testing.assert_close(quick, plain, rtol=1e-2, atol=1e-2)  # whole passes tighten a few entries more
+    assert float(quick.sum()) < float(sb.worst_margins(net, region, spec=spec, method="crown-ibp").sum())
+
+
+def test_bounds_of_windows_hold_of_executions() -> None:
+    net, x = make("padding"), torch.rand(2, *SHAPE)
+    region = sb.LinfBall(x, "1/8", clip=(0, 1))
+    relaxed = relax(program_of(net, x), region.interval(), Soundness.DEPLOYED, own=True)
+    graph = relaxed.program.graph
+    for _ in range(50):
+        h = (x + (torch.rand_like(x) * 2 - 1).sign() / 8).clamp(0, 1)
+        values = {node.name: None for node in graph.nodes if node.varies}
+        for name, layer in zip(values, net, strict=True):
+            h = layer(h)
+            assert bool(relaxed.bounds[name].contains(h).all()), name
+
+
+class Residual(nn.Module):
+    """A sum of two paths: not a chain of windows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.last = (
+            nn.Conv2d(2, 2, 3, padding=1),
+            nn.Conv2d(2, 2, 3, padding=1),
+            nn.Linear(198, 3),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        value: Tensor = self.last(F.relu(F.relu(self.a(x)) + self.b(x)).flatten(1))
+        return value
+
+
+@torch.no_grad()
+def test_where_windows_do_not_apply() -> None:
+    x = torch.rand(1, *SHAPE)
+    for net in (
+        Residual().eval(),
+        nn.Sequential(nn.Conv2d(2, 3, 9), nn.ReLU(), nn.Conv2d(3, 2, 1), *_tail()),
+    ):
+        net(x)
+        box = sb.LinfBall(x, "1/8").interval()
+        relaxed = relax(program_of(net, x), box, Soundness.DEPLOYED, own=False)
+        sources = [relaxed.source(name) for name in relaxed.activations]
+        assert Plan.of(relaxed, sources[-1]) is None
+
+
+def test_the_window_of_a_window() -> None:
+    window = Window().before(Local((3, 4), (2, 1), (1, 0), (1, 2)))
+    assert window == Window((-1, 0), (2, 1), (3, 7))
+    assert window.before(Local((2, 2), (1, 3), (0, 1), (1, 1))) == Window((-1, -1), (2, 3), (4, 20))
