@@ -12,7 +12,8 @@ import surebound as sb
 from benchmarks.common import Benchmark, Race
 from surebound.region import LinfBall
 from surebound.search.branch_and_bound import Options, search
-from surebound.search.query import Query
+from surebound.search.labels import Labels
+from surebound.search.question import Questions
 from surebound.search.workspace import Workspace
 
 EXAMPLES = 1
@@ -43,14 +44,15 @@ def problem() -> tuple[nn.Module, Tensor, Tensor]:
     return net, x, net(x).argmax(1)
 
 
-def query(x: Tensor, labels: Tensor) -> Query:
+def questions(workspace: Workspace, x: Tensor, labels: Tensor) -> Questions:
     """Nothing is known of any class but the true one."""
     margins = torch.full((len(x), 10), torch.inf, dtype=torch.float64).scatter(
         1, labels.unsqueeze(1), -torch.inf
     )
-    return Query(LinfBall(x, "1/100", (0, 1)), labels, margins, torch.arange(len(x)))
+    asked = Labels(workspace, labels, labels, 10)
+    return Questions(LinfBall(x, "1/100", (0, 1)), asked, margins, torch.arange(len(x)))
 
 
 def decide(workspace: Workspace, x: Tensor, labels: Tensor, options: Options) -> None:
     """One search."""
-    search(query(x, labels), workspace, options)
+    search(questions(workspace, x, labels).one(0), workspace, options)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from surebound.interval import Interval
     from surebound.numerics import Soundness
     from surebound.region import Box, LinfBall
-    from surebound.search.formulas.specification import decide
+    from surebound.search.specification import decide
     from surebound.spec import LinearSpec, Spec
     from surebound.train import Evaluation, Plan, methods, train
     from surebound.verify import verify
@@ -70,7 +70,7 @@ _HOMES = {
     "attack": "surebound.attack:attack",
     "attacks": "surebound.attack.methods",
     "compact": "surebound.bounds.compact:compact",
-    "decide": "surebound.search.formulas.specification:decide",
+    "decide": "surebound.search.specification:decide",
     "interval_bounds": "surebound.bounds.interval:interval_bounds",
     "linear_bounds": "surebound.bounds.linear.crown:linear_bounds",
     "load": "surebound.zoo:load",

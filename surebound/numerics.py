@@ -406,3 +406,13 @@ def round_up(value: Tensor, dtype: torch.dtype) -> Tensor:
 def round_down(value: Tensor, dtype: torch.dtype) -> Tensor:
     """The largest number of ``dtype`` that is not above ``value`` (float64)."""
     return -round_up(-value, dtype)
+
+
+def strictly_above(value: Tensor) -> Tensor:
+    """The offsets above float64 ones: ``x + value >= 0`` implies ``x + result > 0`` also where subnormals are flushed.
+
+    >>> bool(strictly_above(torch.zeros(1, dtype=torch.float64)) >= torch.finfo(torch.float32).tiny)
+    True
+    """
+    above = torch.nextafter(value, torch.full_like(value, torch.inf))
+    return torch.maximum(above, value + torch.finfo(torch.float32).tiny)

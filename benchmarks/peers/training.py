@@ -22,7 +22,7 @@ import torch.nn.functional as F
 import surebound as sb
 from benchmarks import common
 from benchmarks.bench_training import SHAPE, loop_for
-from surebound.train.ascent import box
+from surebound.attack.inner import box
 from surebound.train.methods import CROWNIBP, IBP, Nominal
 from surebound.train.methods.base import Batch, Loss, Method
 

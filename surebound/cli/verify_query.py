@@ -67,7 +67,7 @@ def run_standard(
     limit = math.inf if timeout is None else timeout
     reporter = Reporter(limit, "timed-out")
     query, answer = _decided(query_file, files, limit, seed)
-    lines = [answer.verdict.value]
+    lines = [answer.word]
     if answer.assignment:
         from surebound.vnnlib.answer import assignment_lines, serialise
 
@@ -95,7 +95,7 @@ def run_pair(onnx: Path, vnnlib: Path, timeout: float | None, result_file: Path 
 
 def old_word(answer: Answer) -> str:
     """The competitions say timeout where the standard says timed-out."""
-    return "timeout" if answer.verdict.value == "timed-out" else answer.verdict.value
+    return "timeout" if answer.word == "timed-out" else answer.word
 
 
 def _named(networks: list[str]) -> dict[str, Path]:

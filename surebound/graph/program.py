@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -82,6 +83,12 @@ class Graph:
 
     dying: tuple[tuple[str, ...], ...] = ()
     by_name: Mapping[str, Node] = None  # type: ignore[assignment]  # set in __post_init__
+
+    @property
+    def entries(self) -> int:
+        """How many numbers the values of one example hold together."""
+        shapes = (node.shape for node in self.nodes if node.shape is not None)
+        return sum(math.prod(n or 1 for n in shape) for shape in shapes)
 
     def consumers(self) -> dict[str, list[Node]]:
         """Who reads each value."""

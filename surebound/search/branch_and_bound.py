@@ -1,15 +1,15 @@
-"""Branch and bound on the signs of ReLU inputs, for all target classes of an example at once.
+"""Branch and bound: the one loop, over sub-problems of either kind, and the search that chooses the kind.
 
-requirement: a network whose only loose operators are ReLUs; with others it stays sound and may end undecided
-return:      one Finding per example: float-sound bounds, or a witness, or why neither
-property:    sound for the deployed network; complete for ReLU networks but for margins within rounding of 0
+requirement: bounds for every operator; signs: a network whose only loose operators are ReLUs, with others it stays
+             sound and may end undecided
+return:      a Finding: bounds of the cases, or a witness, or why neither
+property:    sound for the executions that the question names; complete for ReLU networks but for rows within rounding
+             of 0
 reference:   Bunel et al. 2020 (branch and bound); Wang et al. 2021 (beta-CROWN), with slopes optimised per sub-problem
 
-The network over an example's region is reduced once to its unstable ReLUs (bounds/reduced/). Every sub-problem
-of a target is bounded by linear bounds with optimised multipliers; those that are not proved are attacked from the
-corner where their bound is largest, and cut in two. A cut is on the value that the execution itself computes, so the
-halves cover every execution and the whole is as sound as its parts. Where nothing is left to cut, a linear program
-finds the multipliers.
+A splitter knows one kind of sub-problem: the executions whose ReLU inputs have given signs (search/signs/), or a part
+of the input box (search/inputs.py). It bounds a batch of them, attacks those that are not proved and cuts them in two.
+A cut covers its whole, so the whole is as sound as its parts.
 """
 
 from __future__ import annotations
@@ -17,32 +17,21 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from surebound.bounds.linear.alpha import Adam
-from surebound.bounds.reduced.descent import descend
-from surebound.bounds.reduced.network import Reduced
-from surebound.bounds.reduced.passes import Multipliers, Pass, Passes
-from surebound.bounds.reduced.reduction import reduce_network
 from surebound.errors import InputError
+from surebound.graph import Program
 from surebound.interval import Interval
-from surebound.numerics import SOLVER_FEASIBILITY, Soundness, proved
-from surebound.search.branching import candidates, choose
-from surebound.search.domains import Domains
-from surebound.search.leaf_attack import LeafAttack
-from surebound.search.leaves import settle
-from surebound.search.programs import Programs
-from surebound.search.query import Finding, Query
+from surebound.numerics import Soundness, proved
+from surebound.search.question import Finding, Proof, Question
+from surebound.search.rule import INPUTS, Budget, decided_by_signs, schedule, ways
 from surebound.search.workspace import Workspace
-from surebound.solvers import Limits, Outcome, Problem
-
-#: So many sub-problems are bounded before linear programs help, and so many at once where they bound all of them.
-PROGRAMS_AFTER = 64
-PROGRAMS_BATCH = 8
-PROGRAM_SECONDS = 10.0  # for one of them
 
 
 @dataclass(frozen=True)
@@ -52,10 +41,10 @@ class Options:
     seconds:    time for each example
     domains:    open sub-problems of an example beyond which it is given up
     batch:      sub-problems that are bounded at once
-    root, node: optimisation of the multipliers of a whole target, and of each sub-problem
+    root, node: optimisation of the multipliers of a whole case, and of each sub-problem
     candidates: cuts that are tried before one is chosen, as far as a batch has room for them
     probe:      optimisation of the halves that are tried
-    solver:     of the linear programs at leaves
+    solver:     of the linear programs
     reals:      where only rounding forbids a proof, search for one over the reals (a Finding that is not float-sound)
     """
 
@@ -74,170 +63,218 @@ class Options:
             raise InputError(f"{self}: seconds must be >= 0; domains, batch and candidates must be 1 or more")
 
 
-def search(query: Query, workspace: Workspace, options: Options) -> list[Finding]:
-    """Decide every example of a query, one Finding each."""
-    budget = min(options.seconds, query.seconds)
-    if budget <= 0:
-        return [Finding(timed_out=True) for _ in range(len(query))]
-    workspace.program(query.region.reference)  # traced once: no example's time
-    with torch.no_grad():
-        return [_one(query.take(torch.tensor([i])), workspace, options, budget) for i in range(len(query))]
+class Pool(Protocol):
+    """Open sub-problems of one kind, N of them."""
+
+    @property
+    def case(self) -> Tensor:
+        """The cases (N,) that they belong to."""
+
+    @property
+    def upper(self) -> Tensor:
+        """Sound upper bounds (N,) of the cases' smallest rows, float64."""
+
+    @property
+    def rounding(self) -> Tensor:
+        """How much of these is rounding: (N,) float64."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: Tensor) -> Self: ...
 
 
-def _one(query: Query, workspace: Workspace, options: Options, budget: float) -> Finding:
-    """Search for a proof that covers every execution; if rounding forbids that, for one over the reals."""
-    end = time.monotonic() + budget
-    x, spec = query.region.reference, query.spec.c[0, query.open_rows[0]]
-    box = query.region.interval(Soundness.DEPLOYED)
-    deployed = _Search(
-        query, workspace, options, end, reduce_network(workspace.program(x), box, spec, Soundness.DEPLOYED)
-    )
-    found = deployed.finding()
-    if not (options.reals and deployed.within_rounding) or end <= time.monotonic():
-        return found
-    program = workspace.wide_program(x)
-    if program is None:
-        return found
-    box = Interval(box.lower.double(), box.upper.double())
-    real = _Search(
-        query, workspace, options, end, reduce_network(program, box, spec.double(), Soundness.REAL)
-    )
-    return dataclasses.replace(real.finding(), float_sound=False)
+P = TypeVar("P", bound=Pool)
 
 
-class _Search:
-    """The search for one example: the open sub-problems of its targets and what the settled ones have shown."""
+class Splitter(Protocol[P]):
+    """One kind of sub-problem."""
 
-    def __init__(
-        self, query: Query, workspace: Workspace, options: Options, end: float, reduced: Reduced
-    ) -> None:
-        self.query, self.workspace, self.options, self.end, self.reduced = (
-            query, workspace, options, end, reduced,
-        )  # fmt: skip
-        self.classes = query.open_rows[0].nonzero()[:, 0]  # (T,)
-        self.fast = Passes(reduced, query.region.reference.dtype)
-        self.exact = Passes(reduced, torch.float64)
-        self.rounding = 0.5 * (reduced.outputs.up_offset - reduced.outputs.low_offset)  # (T,)
-        self.attack = LeafAttack(query, workspace, self.fast)
-        self.programs = Programs(self.exact, self.attack, self._solve, lambda: self.left)
-        #: (T,) the largest bound of a target's settled sub-problems. Whatever leaves the pool is settled or cut in two.
-        self.settled = torch.full((len(self.classes),), -math.inf, dtype=torch.float64)
-        self.witness: Tensor | None = None
-        self.undecided = ""  # why it cannot be proved any more
-        self.within_rounding = False  # without rounding, it would be proved
-        self.seen = 0  # sub-problems bounded so far
-        self.patience = math.inf  # how many may be bounded before rounding is taken for an obstacle
+    @property
+    def at_once(self) -> int:
+        """Say how many sub-problems to bound together."""
+
+    def roots(self) -> P:
+        """Return the cases themselves."""
+
+    def join(self, parts: Sequence[P]) -> P:
+        """Return all of several pools."""
+
+    def advance(self, batch: P, tree: Tree) -> P | None:
+        """Bound sub-problems; settle in the tree what is proved or cannot be cut; return the halves of the others."""
+
+
+@dataclass
+class Tree:
+    """What a search has found so far. Whatever leaves the pool is settled or cut in two."""
+
+    settled: Tensor  # (N,) float64: the largest bound of a case's settled sub-problems
+    end: float  # by time.monotonic
+    budget: Budget
+    witness: Tensor | None = None
+    undecided: str = ""  # why it cannot be proved any more
+    within_rounding: bool = False  # without rounding, it would be proved
+    seen: int = 0  # sub-problems bounded so far
+    given_up: bool = False
+    _patience: float = field(
+        default=math.inf, repr=False
+    )  # of ``seen``, before rounding is taken for an obstacle
+
+    @classmethod
+    def of(cls, cases: int, end: float, budget: Budget) -> Tree:
+        """Return the tree of a search that has not begun."""
+        return cls(torch.full((cases,), -math.inf, dtype=torch.float64), end, budget)
 
     @property
     def left(self) -> float:
-        """Seconds."""
+        """Return the seconds that are left."""
         return self.end - time.monotonic()
 
-    def finding(self) -> Finding:
-        """Search to the end."""
-        pool = self._roots()
-        while len(pool) and self.witness is None and self.left > 0 and not self._hopeless(pool):
-            order = (pool.upper - pool.rounding).argsort(descending=True, stable=True)
-            count = min(self.options.batch, PROGRAMS_BATCH) if self.programs.first else self.options.batch
-            batch, pool = pool[order[:count]], pool[order[count:]]
-            pool = Domains.cat([pool, *self._round(batch)])
-        late = self.left <= 0
-        crowded = len(pool) > self.options.domains
-        self._settle(pool)
-        late = late and not bool(proved(self.settled).all())
-        margins = torch.full((self.query.margins.shape[1],), math.inf, dtype=torch.float64)
-        margins[self.classes] = self.settled
-        return Finding(margins, True, self.witness, timed_out=late, given_up=crowded, detail=self.undecided)
+    def settle(self, done: Pool) -> None:
+        """Note the bounds of sub-problems that need no more work; NaN is no bound."""
+        upper = done.upper.double().nan_to_num(math.inf, math.inf, -math.inf)
+        self.settled = self.settled.scatter_reduce(0, done.case, upper, "amax")
 
-    def _hopeless(self, pool: Domains) -> bool:
-        """Too many sub-problems, or only rounding keeps them open and as many again have not helped."""
-        if len(pool) > self.options.domains:
-            self.undecided = f"more than {self.options.domains} sub-problems are open"
-        elif not bool((pool.upper <= pool.rounding).all()):
-            self.patience = math.inf
-        elif math.isinf(self.patience):
-            self.patience = 2 * self.seen + 64
-        elif self.seen > self.patience:
+    def goes_on(self, pool: Pool) -> bool:
+        """Is there a reason to go on: no witness, time, room, and more than rounding in the way?"""
+        if self.witness is not None or self.left <= 0 or self.within_rounding:
+            return False
+        if len(pool) > self.budget.open or self.seen > self.budget.seen:
+            self.given_up = True
+            self.undecided = f"more than {self.budget.open} sub-problems are open"
+            return False
+        if not bool((pool.upper <= pool.rounding).all()):
+            self._patience = math.inf
+        elif math.isinf(self._patience):
+            self._patience = 2 * self.seen + 64  # as many again may still help
+        elif self.seen > self._patience:
             self.within_rounding = True
             self.undecided = (
                 f"bounds are {float(pool.upper.max()):.3g}, all of it rounding: no float-sound proof"
             )
-        return self.within_rounding or len(pool) > self.options.domains
+        return not self.within_rounding
 
-    def _roots(self) -> Domains:
-        """One sub-problem per target: everything, about which nothing is known."""
-        count = len(self.classes)
-        slopes = [layer.slope for layer in self.reduced.layers]
-        alphas = (
-            (torch.cat(slopes) if slopes else self.reduced.lower[:0]).to(self.fast.dtype).repeat(count, 1)
-        )
-        m = Multipliers(torch.zeros(alphas.shape, dtype=torch.int8), alphas, torch.zeros_like(alphas))
-        unknown = torch.full((count,), math.inf, dtype=torch.float64)
-        return Domains(torch.arange(count), m, unknown, torch.zeros_like(unknown))
+    def finding(self, proof: Proof) -> Finding:
+        """Return what the search has shown."""
+        late = self.left <= 0 and not bool(proved(self.settled).all())
+        return Finding(self.settled, proof, self.witness, late, self.given_up, self.undecided)
 
-    def _settle(self, done: Domains) -> None:
-        self.settled = self.settled.scatter_reduce(0, done.target, done.upper, "amax")
 
-    def _rows(self, passes: Passes, batch: Domains) -> tuple[Tensor, Tensor]:
-        return passes.outputs.up[batch.target], passes.outputs.up_offset[batch.target]
+def explore(splitter: Splitter[P], tree: Tree) -> None:
+    """Bound and cut sub-problems, the most suspicious first, until all are settled or the tree ends it."""
+    pool = splitter.roots()
+    while len(pool) and tree.goes_on(pool):
+        order = (pool.upper - pool.rounding).argsort(descending=True, stable=True)
+        batch, rest = pool[order[: splitter.at_once]], pool[order[splitter.at_once :]]
+        halves = splitter.advance(batch, tree)
+        pool = rest if halves is None else splitter.join([rest, halves])
+    tree.settle(pool)
 
-    def _round(self, batch: Domains) -> list[Domains]:
-        """Bound a batch; what is not proved is attacked and cut in two: the halves."""
-        self.seen += len(batch)
-        adam = self.options.root if bool(torch.isinf(batch.upper).any()) else self.options.node
-        best, gaps = descend(self.fast, *self._rows(self.fast, batch), batch.m, adam, goal=-1e-4)
-        found = self.exact.pull(*self._rows(self.exact, batch), best.to(torch.float64))
-        rounding = self.exact.rounding(found) + self.rounding[batch.target]
-        batch = Domains(batch.target, best, torch.fmin(batch.upper, self.exact.upper(found)), rounding)
-        done = proved(batch.upper)
-        self._settle(batch[done])
-        if bool(done.all()):
-            return []
-        index = (~done).nonzero()[:, 0]
-        batch, found, gaps = batch[index], found.select(index), gaps[index]
-        self.witness = self.attack(self.exact.corner(found), batch.target)
-        if self.witness is None and self.seen >= PROGRAMS_AFTER:
-            batch, found, gaps = self._by_programs(batch, found, gaps)
-        if self.witness is not None or not len(batch):
-            return [batch]
-        leaf = ~batch.free.any(1)
-        for i in leaf.nonzero():  # (1,) each
-            if self.left <= 0:  # a program each: a batch of leaves would take long after its time
-                return [batch]
-            self._leaf(batch[i])
-        if bool(leaf.all()):
-            return []
-        keep = (~leaf).nonzero()[:, 0]
-        batch, own = batch[keep], found.own[keep].to(batch.m.alphas.dtype)
-        room = max(1, self.options.batch // (2 * len(batch)))
-        entries = candidates(self.reduced, own, gaps[keep], batch, min(room, self.options.candidates))
-        return [choose(self.fast, self._rows(self.fast, batch), own, entries, batch, self.options.probe)]
 
-    def _solve(self, problem: Problem) -> Outcome:
-        limits = Limits(SOLVER_FEASIBILITY, max(0.0, min(self.left, PROGRAM_SECONDS)))
-        return self.workspace.solver(self.options.solver).solve(problem, limits)
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """One question's search by either kind of sub-problem, with one end."""
 
-    def _by_programs(self, batch: Domains, found: Pass, gaps: Tensor) -> tuple[Domains, Pass, Tensor]:
-        """What linear programs leave open of a batch; or a witness."""
-        self.programs.walk()
-        if self.programs.witness is None:
-            batch, gaps = self.programs.bound(batch, found.own, gaps)
-        self.witness = self.programs.witness
-        done = proved(batch.upper)
-        self._settle(batch[done])
-        index = (~done).nonzero()[:, 0]
-        return batch[index], found.select(index), gaps[index]
+    question: Question
+    workspace: Workspace
+    options: Options
+    end: float
 
-    def _leaf(self, leaf: Domains) -> None:
-        """Settle a sub-problem that has nothing left to split."""
-        found = settle(self.exact, leaf, self._solve)
-        if found.point is not None and self.witness is None:
-            self.witness = self.attack(found.point.unsqueeze(0), leaf.target)
-        upper = torch.fmin(leaf.upper, torch.tensor([found.upper], dtype=leaf.upper.dtype))
-        self._settle(dataclasses.replace(leaf, upper=upper))
-        if not bool(proved(upper)) and self.witness is None and self.left > 0:
-            self.within_rounding = self.options.reals  # else a counterexample may still turn up elsewhere
-            k = int(self.classes[leaf.target])
-            self.undecided = (
-                f"class {k}: a leaf's bound is {float(upper):.3g}, too close to 0 for its rounding"
+    def by_inputs(self, budget: Budget) -> Finding:
+        """Split boxes, those of all cases together."""
+        from surebound.search.inputs import InputSplitter
+
+        question = self.question
+        tree = Tree.of(len(question.cases), self.end, budget)
+        program = self.workspace.program(question.cases.lower[:1])
+        explore(InputSplitter(program, question, tree.end), tree)
+        return tree.finding(Proof.of(question.mode))
+
+    def by_signs(self, budget: Budget) -> Finding:
+        """Split signs, box by box: each has a reduced network of its own."""
+        margins = torch.full((len(self.question.cases),), math.inf, dtype=torch.float64)
+        worst = Finding(margins, Proof.DEPLOYED)
+        for number, places in self.question.cases.groups():
+            found = self._group(number, self.question[places], budget)
+            if found.margins is not None:
+                margins[places] = found.margins
+            worst = dataclasses.replace(
+                worst,
+                proof=max(worst.proof, found.proof),
+                timed_out=worst.timed_out or found.timed_out,
+                given_up=worst.given_up or found.given_up,
+                detail=found.detail or worst.detail,
             )
+            if found.witness is not None:
+                return dataclasses.replace(worst, witness=found.witness)
+        return worst
+
+    def _group(self, number: int, question: Question, budget: Budget) -> Finding:
+        """Search for a proof of the question's mode; if rounding forbids that, for one over the reals in float64."""
+        box = question.cases.interval(number)
+        found, within_rounding = self._signs(
+            number, question, self.workspace.program(box.lower), box, question.mode, budget
+        )
+        if not (self.options.reals and within_rounding) or self.end <= time.monotonic():
+            return found
+        program = self.workspace.wide_program(box.lower)
+        if program is None:
+            return found
+        wide = Interval(box.lower.double(), box.upper.double())
+        return self._signs(number, question, program, wide, Soundness.REAL, budget)[0]
+
+    def _signs(
+        self,
+        number: int,
+        question: Question,
+        program: Program,
+        box: Interval,
+        mode: Soundness,
+        budget: Budget,
+    ) -> tuple[Finding, bool]:
+        from surebound.search.signs.splitter import (
+            SignSplitter,  # brings solvers, which most queries do not need
+        )
+
+        tree = Tree.of(len(question.cases), self.end, budget)
+        splitter = SignSplitter.over(program, box, mode, number, question, self.workspace, self.options, tree)
+        explore(splitter, tree)
+        return tree.finding(Proof.of(mode)), tree.within_rounding
+
+
+def search(
+    question: Question, workspace: Workspace, options: Options, splits: tuple[str, ...] = ()
+) -> Finding:
+    """Decide one question by branch and bound; ``splits`` names ways to split instead of the rule (search/rule.py)."""
+    budget = min(options.seconds, question.seconds)
+    if budget <= 0:
+        return Finding(timed_out=True)
+    if not len(question.cases):
+        return Finding(question.margins, Proof.DEPLOYED)
+    x = question.cases.lower[:1]
+    program = workspace.program(x)  # traced once: no example's time
+    run, known = _Search(question, workspace, options, time.monotonic() + budget), Finding()
+    with torch.no_grad():
+        planned = schedule(splits) if splits else ways(program, question, options.domains)
+        for way, most in planned:
+            if run.end <= time.monotonic():
+                return dataclasses.replace(known, timed_out=True)
+            limited = (
+                dataclasses.replace(most, open=min(most.open, options.domains)) if way != INPUTS else most
+            )
+            found = run.by_inputs(limited) if way == INPUTS else run.by_signs(limited)
+            known = _better(known, found)
+            if found.witness is not None or found.timed_out or _all_proved(found):
+                return found
+            if way != INPUTS and not found.given_up and decided_by_signs(program):
+                return found  # what signs leave open there is within rounding: no boxes settle that
+    return known
+
+
+def _all_proved(finding: Finding) -> bool:
+    return finding.margins is not None and bool(proved(finding.margins).all())
+
+
+def _better(known: Finding, found: Finding) -> Finding:
+    """Return the later finding, with the smaller bounds of either where both rest on the same."""
+    if known.margins is None or found.margins is None or known.proof is not found.proof:
+        return found if found.margins is not None else known
+    return dataclasses.replace(found, margins=torch.fmin(known.margins, found.margins))

@@ -27,7 +27,6 @@ from surebound.numerics import Soundness
 from surebound.rules import Affine, Rule, describe, find
 from surebound.rules.mip_expression import Encoder, Expression, Vector, combine
 from surebound.rules.mip_matrix import MATRICES, affine_matrix, in_double
-from surebound.rules.mip_maximum import encode_maximum
 from surebound.rules.mip_pieces import Pieces, encode_pieces
 from surebound.solvers.problem import Problem
 
@@ -46,13 +45,12 @@ class Encoding:
         """Maximise c.z + d for one row c (K,)."""
         return self._assembled(self.encoder, self._rows(c[None], np.array([d])))
 
-    def largest(self, c: Vector, d: Vector, upper: Vector) -> Problem:
-        """Maximise the largest of several rows c (S, K), d (S,), each at most ``upper`` (S,), at once."""
-        encoder = self.encoder.copy()
-        rows = self._rows(c, d)
-        rows = dataclasses.replace(rows, upper=np.fmin(rows.upper, upper))
-        best = encode_maximum(encoder, rows, np.arange(len(d))[None], (1,))
-        return self._assembled(encoder, best)
+    def smallest(self, c: Vector, d: Vector) -> Problem:
+        """Maximise the smallest of several rows c (S, K), d (S,): a variable below all of them."""
+        encoder, rows = self.encoder.copy(), self._rows(c, d)
+        least = encoder.variables(rows.lower.min(keepdims=True), rows.upper.min(keepdims=True), shape=(1,))
+        encoder.at_least([(1.0, rows), (-1.0, least.take(np.zeros(len(d), dtype=np.int64)))], 0.0)
+        return self._assembled(encoder, least)
 
     def input_of(self, point: Vector, like: Tensor) -> Tensor:
         """The input (C, H, W) at a solver's point, as float64."""

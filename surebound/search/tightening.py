@@ -19,12 +19,13 @@ from surebound.bounds.linear.backward import Relaxed, intersect
 from surebound.bounds.reduced.network import Reduced, Rows
 from surebound.bounds.reduced.passes import Multipliers, Passes
 from surebound.bounds.reduced.reduction import reduce_relaxed
+from surebound.bounds.reduced.targets import Targets
 from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.numerics import Soundness, nothing_known, round_up
-from surebound.search.domains import Domains
-from surebound.search.leaves import Solve
-from surebound.search.relaxation import optimum
+from surebound.search.signs.domains import Domains
+from surebound.search.signs.leaves import Solve
+from surebound.search.signs.relaxation import optimum
 
 
 def tightened_bounds(
@@ -105,10 +106,11 @@ class _Programs:
         m = _unsplit(_slopes(reduced).expand(len(a), -1))
         own = passes.pull(passes.outputs.up, passes.outputs.up_offset, m).own
         best = torch.full((len(a),), math.inf, dtype=torch.float64)
+        targets = Targets(passes, torch.ones(len(a), 1, dtype=torch.bool))
         for i in torch.arange(len(a)).unsqueeze(1):  # (1,) each
             if not self.go_on():
                 break
-            found = optimum(passes, Domains(i, m[i], best[i], torch.zeros_like(best[i])), own[i], self.solve)
+            found = optimum(targets, Domains.unknown(i, targets.start(i), m[i]), own[i], self.solve)
             if found is not None:
                 best[i] = found.upper
         return nothing_known(best)

@@ -9,12 +9,9 @@ from types import TracebackType
 import torch
 from torch import Tensor, nn
 
-from surebound.attack.box import InnerBox, project
 from surebound.attack.network import Network, evaluating
-from surebound.attack.objective import Classification
 from surebound.errors import SureboundError
 from surebound.graph import Program, program_of
-from surebound.region import Region
 from surebound.search.mip import NetworkEncoder
 from surebound.solvers import SolverProcess, find
 
@@ -81,17 +78,3 @@ class Workspace:
         """Outputs (B, K) of the network as it is deployed."""
         with evaluating(self.model), torch.no_grad():
             return Network(self.model).logits(x, rows=256)
-
-    def confirmed(self, region: Region, label: Tensor, candidate: Tensor) -> Tensor | None:
-        """The witness (C, H, W) that a candidate (C, H, W) of any dtype becomes, or None.
-
-        It is moved to the closest point whose floats lie in the exact region (one example), then run through
-        the network: only a violation there counts.
-        """
-        box = InnerBox.of(region)
-        x = project(candidate.detach().to(box.lower.dtype).unsqueeze(0), box.lower, box.upper)
-        logits = self.logits(x)
-        violated = bool(Classification(label.reshape(1)).violated(logits))
-        # A tie is no violation inside the region; but an example that is not predicted as its label is wrong.
-        wrong = torch.equal(x, region.reference) and int(logits.argmax(1)) != int(label)
-        return x[0] if violated or wrong else None

@@ -20,8 +20,8 @@ from surebound.region import LinfBall
 from surebound.rules import check_supported
 from surebound.search.cascade import Cascade
 from surebound.search.cascade import cascade as find_cascade
-from surebound.search.decide import Example, Setting, example_of
 from surebound.search.record import Record
+from surebound.search.verdicts import Example, Setting, example_of
 from surebound.spec import check_labels
 from surebound.verify.cluster import check_cluster, cluster_pool
 from surebound.verify.identity import Identity, code_version, example_hash, weights_hash

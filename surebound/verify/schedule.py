@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 
 from surebound.search.cascade import Cascade
-from surebound.search.decide import Example
 from surebound.search.record import Record
+from surebound.search.verdicts import Example
 from surebound.verify.pool import Executor
 from surebound.verify.work import Answer, Unit
 

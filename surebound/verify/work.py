@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from surebound.search.cascade import Cascade
-from surebound.search.decide import Example, Setting, StageFailure, decide
 from surebound.search.record import Record
+from surebound.search.verdicts import Example, Setting, StageFailure, decide
 from surebound.search.workspace import Workspace
 
 

@@ -20,17 +20,10 @@ from surebound.verify.identity import Identity, code_version
 from surebound.verify.store import Store
 from surebound.vnnlib.query import Query
 from surebound.vnnlib.solve import Answer, decide
-from surebound.vnnlib.solve import Verdict as Word
 from surebound.vnnlib.text import read_query
 
 STORE_NAME = "instances.db"
 _CASCADE = "query"
-_STATUS = {
-    Word.SAT: Status.FALSIFIED,
-    Word.UNSAT: Status.ROBUST,
-    Word.UNKNOWN: Status.UNKNOWN,
-    Word.TIMED_OUT: Status.TIMEOUT,
-}
 
 
 @dataclass(frozen=True)
@@ -135,18 +128,16 @@ def _verdict(instance: Instance) -> Verdict:
 
 
 def _stored(query: Query, answer: Answer) -> Verdict:
-    status = _STATUS[answer.verdict]
     witness = None
-    if status is Status.FALSIFIED:
+    if answer.status is Status.FALSIFIED:
         inputs = [answer.assignment[v.name].reshape(-1) for n in query.networks for v in n.inputs]
         witness = torch.from_numpy(np.concatenate(inputs))
-    exact = "tolerance" in answer.detail or query.exact_type
     return Verdict(
-        status,
+        answer.status,
         answer.stage,
-        bound=0.0 if status is Status.ROBUST else float("inf"),
+        bound=0.0 if answer.status is Status.ROBUST else float("inf"),
         witness=witness,
         seconds=answer.seconds,
-        float_sound=status is Status.FALSIFIED or (status is Status.ROBUST and not exact),
+        float_sound=answer.float_sound,
         detail=answer.detail,
     )

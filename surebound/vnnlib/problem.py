@@ -19,7 +19,7 @@ from surebound.graph.onnx.build import Builder, Value
 from surebound.graph.onnx.file import Model
 from surebound.graph.onnx.importer import Environment, import_model
 from surebound.numerics import Soundness
-from surebound.search.formulas.problem import Problem as Decidable
+from surebound.search.problem import Problem as Decidable
 from surebound.spec.formula import Formula, as_bound, atoms, renamed
 from surebound.vnnlib.check import compare, samples
 from surebound.vnnlib.domain import bounds, places, unify

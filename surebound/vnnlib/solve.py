@@ -9,7 +9,6 @@ reference:   the VNN-LIB 2.0 standard (verdicts); Bunel et al. 2020, Wang et al.
 
 from __future__ import annotations
 
-import enum
 import math
 import time
 from collections.abc import Mapping
@@ -20,37 +19,35 @@ from torch import Tensor
 
 from surebound.graph.onnx.file import Model, read_model
 from surebound.numerics import Soundness
-from surebound.search.formulas.search import STAGES, Search
+from surebound.search.formula import STAGES, decide_formula
+from surebound.verdict import Status
 from surebound.vnnlib.problem import build
 from surebound.vnnlib.query import Query
 from surebound.vnnlib.text import read_query
 from surebound.vnnlib.witness import Assignment, Judge
 
-#: Without the one whose proofs rest on a tolerance: those are about reals, and only for who asks about reals.
-FLOAT_SOUND = STAGES[:-1]
-
-
-class Verdict(enum.Enum):
-    """What can be said of a query, in the standard's words."""
-
-    SAT = "sat"
-    UNSAT = "unsat"
-    UNKNOWN = "unknown"
-    TIMED_OUT = "timed-out"
-
-
-_WORDS = {"unsat": Verdict.UNSAT, "sat": Verdict.SAT, "timeout": Verdict.TIMED_OUT}
+#: The standard's words for verdicts.
+WORDS = {Status.FALSIFIED: "sat", Status.ROBUST: "unsat", Status.TIMEOUT: "timed-out"}
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """A verdict, the assignment if it is sat (by variable, in the order of declaration), and what settled it."""
+    """A status, the assignment if it is FALSIFIED (by variable, in the order of declaration), and what settled it.
 
-    verdict: Verdict
+    FALSIFIED is the standard's sat: the query describes what must not happen, and the assignment makes it happen.
+    """
+
+    status: Status
     assignment: Assignment = field(default_factory=dict)
     stage: str = ""
     detail: str = ""
     seconds: float = 0.0
+    float_sound: bool = False  # does it hold for every float32 execution?
+
+    @property
+    def word(self) -> str:
+        """The status in the standard's words: sat, unsat, unknown or timed-out."""
+        return WORDS.get(self.status, "unknown")
 
 
 def decide(
@@ -59,8 +56,12 @@ def decide(
     timeout: float = math.inf,
     *,
     seed: int = 0,
+    tolerance: bool = False,
 ) -> Answer:
-    """Decide a query about networks, given by the names that the query has for them; either may be a file's path."""
+    """Decide a query about networks, given by the names that the query has for them; either may be a file's path.
+
+    ``tolerance``: let what a MIP solver proves within its tolerance count as unsat, for queries about reals.
+    """
     began = time.monotonic()
     asked = query if isinstance(query, Query) else read_query(query)
     models = {name: each if isinstance(each, Model) else read_model(each) for name, each in networks.items()}
@@ -71,7 +72,10 @@ def decide(
         assignment.update(checks(x) or {})
         return bool(assignment)
 
-    stages = STAGES if problem.soundness is Soundness.REAL else FLOAT_SOUND
-    decision = Search(problem, judge, began + timeout, seed, stages).decide()
-    verdict = _WORDS.get(decision.found, Verdict.UNKNOWN)
-    return Answer(verdict, assignment, decision.stage, decision.detail, time.monotonic() - began)
+    reals = problem.soundness is Soundness.REAL
+    stages = STAGES if reals else STAGES[:-1]  # a solver's answer is about reals
+    found = decide_formula(
+        problem, judge, began + timeout, seed=seed, stages=stages, tolerance=tolerance and reals
+    )
+    seconds = time.monotonic() - began
+    return Answer(found.status, assignment, found.stage, found.detail, seconds, found.float_sound)

@@ -17,9 +17,9 @@ from surebound.errors import InputError
 from surebound.region import LinfBall
 from surebound.search import branch_and_bound
 from surebound.search.branch_and_bound import Options
-from surebound.search.decide import Setting, decide, example_of
 from surebound.search.record import Record
 from surebound.search.stages import BranchAndBound, MixedInteger, PgdAttack, Stage
+from surebound.search.verdicts import Setting, decide, example_of
 from surebound.search.workspace import Workspace
 from surebound.solvers import Limits, Outcome, Problem, SolverStatus
 from surebound.verdict import Status

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from surebound.errors import InputError
-from surebound.search import few_inputs
+from surebound.search import branch_and_bound, rule
 from surebound.search.branch_and_bound import Options
-from surebound.search.splitting import rule
+from surebound.search.question import Finding
 from surebound.search.stages import BranchAndBound, Stage
 from surebound.verdict import Status, Verdict
 from surebound.verify import Cascade, verify
@@ -64,8 +64,10 @@ def test_boxes_decide_smooth_networks() -> None:
 def test_the_rule_is_the_queries_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """Boxes only for few inputs and many ReLUs; what boxes give up goes to signs."""
     seen: list[str] = []
-    real = few_inputs.split_boxes
-    monkeypatch.setattr(few_inputs, "split_boxes", lambda *given: seen.append("boxes") or real(*given))
+    real = branch_and_bound._Search.by_inputs
+    monkeypatch.setattr(
+        branch_and_bound._Search, "by_inputs", lambda *given: seen.append("boxes") or real(*given)
+    )
     net, x = tiny_net([2, 4, 2, 2], 0, scale=2.5), torch.full((1, 2), 0.45)
     label, stage = int(net(x).argmax()), BranchAndBound(Options(seconds=600))
     by_signs = verdict(net, x, label, "1/3", stage)
@@ -74,7 +76,7 @@ def test_the_rule_is_the_queries_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule, "FEW_RELUS", -1)
     assert verdict(net, x, label, "1/3", stage).status is by_signs.status
     assert seen == ["boxes"]
-    monkeypatch.setattr(few_inputs, "split_boxes", lambda *given: "given up")
+    monkeypatch.setattr(branch_and_bound._Search, "by_inputs", lambda *given: Finding(given_up=True))
     assert verdict(net, x, label, "1/3", stage).status is by_signs.status
 
 

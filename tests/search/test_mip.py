@@ -93,14 +93,18 @@ def test_stable_neurons_cost_nothing() -> None:
     assert problem.offset == pytest.approx(float(problem.offset))
 
 
-def test_one_max_margin_problem_is_the_largest_of_the_single_ones() -> None:
+def test_the_smallest_of_several_rows_is_attained_and_no_sample_is_above_it() -> None:
     net = tiny_net([3, 6, 6, 3], 3, scale=2.0)
     region = LinfBall(torch.full((1, 3), 0.5), "1/2")
     encoding = encode(net, region)
-    rows = np.array([[-1.0, 1.0, 0.0], [-1.0, 0.0, 1.0]])
-    single = max(maximum(encoding, row) for row in rows)
-    together = solve(encoding.largest(rows, np.zeros(2), np.full(2, np.inf)), LIMITS)
-    assert together.objective == pytest.approx(single, abs=1e-5)
+    rows, offsets = np.array([[-1.0, 1.0, 0.0], [-1.0, 0.0, 1.0]]), np.array([0.25, -0.125])
+    outcome = solve(encoding.smallest(rows, offsets), LIMITS)
+    assert outcome.point is not None
+    points = torch.cat([torch.rand(200_000, 3), torch.from_numpy(outcome.point[:3]).float()[None]])
+    values = (net(points).double().numpy() @ rows.T + offsets).min(1)
+    assert values[-1] == pytest.approx(outcome.objective, abs=1e-4)
+    assert values[:-1].max() <= outcome.objective + 1e-5
+    assert outcome.objective < max(maximum(encoding, row) for row in rows)
 
 
 class Residual(nn.Module):

@@ -10,16 +10,17 @@ from torch import Tensor
 
 from surebound.bounds.reduced.passes import Passes
 from surebound.bounds.reduced.reduction import reduce_network
+from surebound.bounds.reduced.targets import Targets
 from surebound.numerics import SOLVER_FEASIBILITY, Soundness
 from surebound.region import LinfBall
-from surebound.search.leaves import Solve
-from surebound.search.region_walk import walk
+from surebound.search.signs.leaves import Solve
+from surebound.search.signs.region_walk import walk
 from surebound.search.workspace import Workspace
 from surebound.solvers import Limits, Outcome, Problem
 from tests.verify.oracle import tiny_net
 
 ROW = torch.tensor([[-1.0, 1.0]])
-TARGET = torch.tensor([0])
+TARGET, ONE = torch.tensor([0]), torch.ones(1, 1, dtype=torch.bool)
 
 
 def solver(workspace: Workspace) -> Solve:
@@ -45,7 +46,7 @@ def test_each_point_is_the_best_of_its_region_and_the_next_is_better(seed: int) 
         program = workspace.program(region.reference)
         box = region.interval(Soundness.REAL)
         passes = Passes(reduce_network(program, box, ROW.double(), Soundness.REAL), torch.float64)
-        points = list(walk(passes, start, TARGET, solver(workspace), lambda: True))
+        points = list(walk(Targets(passes, ONE), start, TARGET, solver(workspace), lambda: True))
     assert points
     found, _ = margins(passes, torch.stack(points))
     assert bool((found.diff() > 0).all())
@@ -65,10 +66,10 @@ def test_a_walk_ends_when_it_is_told_to_and_when_the_solver_knows_nothing() -> N
         box = region.interval(Soundness.REAL)
         reduced = reduce_network(workspace.program(region.reference), box, ROW.double(), Soundness.REAL)
         passes, start = Passes(reduced, torch.float64), torch.rand(2, dtype=torch.float64)
-        assert not list(walk(passes, start, TARGET, solver(workspace), lambda: False))
+        assert not list(walk(Targets(passes, ONE), start, TARGET, solver(workspace), lambda: False))
         late = solver(workspace)
 
         def useless(problem: Problem) -> Outcome:
             return dataclasses.replace(late(problem), point=None)
 
-        assert not list(walk(passes, start, TARGET, useless, lambda: True))
+        assert not list(walk(Targets(passes, ONE), start, TARGET, useless, lambda: True))

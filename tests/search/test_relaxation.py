@@ -12,11 +12,12 @@ from torch import Tensor
 
 from surebound.bounds.reduced.passes import Multipliers, Passes
 from surebound.bounds.reduced.reduction import reduce_network
+from surebound.bounds.reduced.targets import Targets
 from surebound.graph import program_of
 from surebound.numerics import SOLVER_FEASIBILITY, Soundness
 from surebound.region import LinfBall
-from surebound.search.domains import Domains
-from surebound.search.relaxation import optimum
+from surebound.search.signs.domains import Domains
+from surebound.search.signs.relaxation import optimum
 from surebound.solvers import Limits, Outcome, Problem, SolverStatus
 from surebound.solvers.highs import solve
 from tests.verify.oracle import tiny_net
@@ -42,9 +43,12 @@ def domain(passes: Passes, signs: dict[int, int]) -> Domains:
     for at, sign in signs.items():
         chosen[0, at] = sign
     alphas = torch.full((1, passes.unstable), 0.5, dtype=torch.float64)
-    unknown = torch.full((1,), torch.inf, dtype=torch.float64)
     m = Multipliers(chosen, alphas, torch.zeros_like(alphas))
-    return Domains(torch.tensor([0]), m, unknown, torch.zeros_like(unknown))
+    return Domains.unknown(torch.tensor([0]), torch.ones(1, 1, dtype=torch.float64), m)
+
+
+def targets_of(passes: Passes) -> Targets:
+    return Targets(passes, torch.ones(1, 1, dtype=torch.bool))
 
 
 def reference(passes: Passes, signs: Tensor) -> float | None:
@@ -95,7 +99,7 @@ def test_the_bound_is_the_optimum_and_holds(seed: int, signs: dict[int, int]) ->
     passes = passes_of(seed)
     one = domain(passes, signs)
     expected = reference(passes, one.m.signs[0])
-    found = optimum(passes, one, torch.ones(1, passes.unstable), by_highs)
+    found = optimum(targets_of(passes), one, torch.ones(1, passes.unstable), by_highs)
     assert found is not None
     assert bool((found.point >= 0).all() and (found.point <= 1).all())
     samples = torch.rand(20_000, 2, dtype=torch.float64)
@@ -117,7 +121,9 @@ def test_signs_that_no_input_has_are_proved() -> None:
         signs = contradiction(passes)
         if signs is None:
             continue
-        found = optimum(passes, domain(passes, signs), 10 * torch.ones(1, passes.unstable), by_highs)
+        found = optimum(
+            targets_of(passes), domain(passes, signs), 10 * torch.ones(1, passes.unstable), by_highs
+        )
         assert found is not None and found.upper < 0
         tried += 1
     assert tried >= 2
@@ -126,13 +132,13 @@ def test_signs_that_no_input_has_are_proved() -> None:
 def test_a_solver_that_knows_nothing_or_lies_gives_no_wrong_bound() -> None:
     passes = passes_of(0)
     one, own = domain(passes, {}), torch.ones(1, passes.unstable)
-    assert optimum(passes, one, own, lambda problem: Outcome(SolverStatus.NUMERICAL)) is None
+    assert optimum(targets_of(passes), one, own, lambda problem: Outcome(SolverStatus.NUMERICAL)) is None
 
     def liar(problem: Problem) -> Outcome:
         told = by_highs(problem)
         assert told.row_duals is not None
         return dataclasses.replace(told, row_duals=-3 * told.row_duals, dual_bound=-100.0)
 
-    truth, lie = optimum(passes, one, own, by_highs), optimum(passes, one, own, liar)
+    truth, lie = optimum(targets_of(passes), one, own, by_highs), optimum(targets_of(passes), one, own, liar)
     assert truth is not None and lie is not None
     assert lie.upper >= truth.upper

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from surebound.search.decide import Setting, decide, example_of
 from surebound.search.stages import (
     LinearRelaxation,
     MixedInteger,
     Stage,
 )
+from surebound.search.verdicts import Setting, decide, example_of
 from surebound.search.workspace import Workspace
 from surebound.verdict import Status, Verdict
 from surebound.verify import Cascade, verify

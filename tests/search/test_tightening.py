@@ -14,8 +14,9 @@ from surebound.interval import Interval
 from surebound.numerics import SOLVER_FEASIBILITY
 from surebound.region import Box
 from surebound.search.cascade import cascade
+from surebound.search.labels import Labels
 from surebound.search.mip import NetworkEncoder, tightest_bounds
-from surebound.search.query import Query
+from surebound.search.question import Questions
 from surebound.search.stages import MixedInteger
 from surebound.search.tightening import tightened_bounds
 from surebound.search.workspace import Workspace
@@ -158,18 +159,15 @@ def test_the_optimum_stays_and_the_relaxation_gets_tighter(seed: int) -> None:
 def test_the_stage_decides_as_before() -> None:
     net = tiny_net([2, 4, 4, 3], 2, scale=2.0)
     x = torch.full((1, 2), 0.5)
-    query = Query(
-        region=sb.LinfBall(x, "1/4", clip=(0, 1)),
-        labels=net(x).argmax(1),
-        margins=torch.full((1, 3), torch.inf, dtype=torch.float64).scatter(
-            1, net(x).argmax(1)[:, None], -torch.inf
-        ),
-        indices=torch.tensor([0]),
-    )
+    label = net(x).argmax(1)
+    margins = torch.full((1, 3), torch.inf, dtype=torch.float64).scatter(1, label[:, None], -torch.inf)
     with Workspace(net) as workspace:
-        plain, tight = (MixedInteger(tighten=n).decide(query, workspace)[0] for n in (0, 8))
+        asked = Labels(workspace, label, label, 3)
+        questions = Questions(sb.LinfBall(x, "1/4", clip=(0, 1)), asked, margins, torch.tensor([0]))
+        plain, tight = (MixedInteger(tighten=n).decide(questions, workspace)[0] for n in (0, 8))
     assert (plain.witness is None) == (tight.witness is None)
-    if plain.witness is None and plain.margins is not None and tight.margins is not None:
+    assert plain.margins is not None and tight.margins is not None
+    if plain.witness is None:
         assert bool(((plain.margins <= 0) == (tight.margins <= 0)).all())
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from surebound.search.query import Finding, Query, margins_of, nothing
+from surebound.search.question import Finding, Proof, Questions, margins_of, nothing
 from surebound.search.stages import Stage
 from surebound.search.workspace import Workspace
 
@@ -54,8 +54,8 @@ class Misbehave(Stage):
     how: str = "raise"
     log: str = ""
 
-    def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
-        poisoned = query.region.x.flatten(1)[:, 0] < 0.01
+    def decide(self, questions: Questions, workspace: Workspace) -> list[Finding]:
+        poisoned = questions.region.x.flatten(1)[:, 0] < 0.01
         if bool(poisoned.any()):
             with Path(self.log).open("a") as file:
                 file.write("x")
@@ -64,7 +64,7 @@ class Misbehave(Stage):
             if self.how == "exit":
                 os._exit(7)
             raise RuntimeError("poison\nwith details")
-        return nothing(len(query))
+        return nothing(len(questions))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Certain(Stage):
     name: ClassVar[str] = "certain"
     chunk: ClassVar[int] = 1
 
-    def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
-        return margins_of(torch.full_like(query.margins, -1.0), float_sound=False)
+    def decide(self, questions: Questions, workspace: Workspace) -> list[Finding]:
+        return margins_of(torch.full_like(questions.margins, -1.0), proof=Proof.TOLERANCE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,9 +86,9 @@ class Slow(Stage):
     chunk: ClassVar[int] = 1
     seconds: float = 0.1
 
-    def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
+    def decide(self, questions: Questions, workspace: Workspace) -> list[Finding]:
         time.sleep(self.seconds)
-        return nothing(len(query))
+        return nothing(len(questions))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +97,6 @@ class Liar(Stage):
 
     name: ClassVar[str] = "liar"
 
-    def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
-        nan = torch.full((query.margins.shape[1],), torch.nan)
-        return [Finding(margins=nan, float_sound=True, witness=x + 100) for x in query.region.x]
+    def decide(self, questions: Questions, workspace: Workspace) -> list[Finding]:
+        nan = torch.full((questions.margins.shape[1],), torch.nan)
+        return [Finding(margins=nan, proof=Proof.DEPLOYED, witness=x + 100) for x in questions.region.x]

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from surebound.errors import InputError, MissingExtraError, VerificationError
 from surebound.search.cascade import cascade
-from surebound.search.decide import Setting
 from surebound.search.stages import Clean, PgdAttack
+from surebound.search.verdicts import Setting
 from surebound.verify import Cascade, Progress, Results, verify
 from surebound.verify.work import Work
 from tests.verify.nets import Slow, steep

@@ -14,7 +14,8 @@ from surebound.attack import attack
 from surebound.attack.methods import PGD
 from surebound.errors import ConfigError, InputError, SpecError, SureboundError, UnsupportedOperatorError
 from surebound.region import LinfBall
-from surebound.search.query import Query
+from surebound.search.labels import Labels
+from surebound.search.question import Questions
 from surebound.search.stages import (
     Clean,
     CrownBounds,
@@ -138,9 +139,11 @@ def test_a_targeted_attack_aims_only_at_what_is_open() -> None:
     net.weight.copy_(torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
     x = torch.full((3, 2), -0.1)
     margins = torch.tensor([[-math.inf, 1.0, -1.0], [-math.inf, -1.0, 1.0], [-math.inf, -1.0, -1.0]])
-    query = Query(LinfBall(x, "1/5"), torch.zeros(3, dtype=torch.int64), margins.double(), torch.arange(3))
+    zeros = torch.zeros(3, dtype=torch.int64)
     with Workspace(net) as workspace:
-        first, second, nobody = MultiTargetedAttack(steps=5, restarts=1).decide(query, workspace)
+        asked = Labels(workspace, zeros, zeros, 3)
+        questions = Questions(LinfBall(x, "1/5"), asked, margins.double(), torch.arange(3))
+        first, second, nobody = MultiTargetedAttack(steps=5, restarts=1).decide(questions, workspace)
     assert nobody.witness is None
     assert first.witness is not None
     assert second.witness is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,18 +10,19 @@ import torch
 
 from surebound.errors import QueryError
 from surebound.graph.onnx.file import Model
-from surebound.search.formulas import rows
-from surebound.search.query import Finding
-from surebound.search.splitting import rule as module
+from surebound.search import rule as module
+from surebound.search.question import Finding, Proof
+from surebound.search.stages import branch
+from surebound.verdict import Status
 from surebound.vnnlib.query import Query
 from surebound.vnnlib.runtime import Session
-from surebound.vnnlib.solve import Answer, Verdict, decide
+from surebound.vnnlib.solve import Answer, decide
 from surebound.vnnlib.text import parse_query
 from surebound.vnnlib.witness import holds
 from tests.vnnlib.nets import CANCEL, IDENTITY, SUM, VERSION, between, declare, dense, model, random_dense
 from tests.vnnlib.onnx_cases import make_model, weight
 
-SAT, UNSAT = Verdict.SAT, Verdict.UNSAT
+SAT, UNSAT = Status.FALSIFIED, Status.ROBUST
 
 
 def ask(text: str, seconds: float = 200, **networks: bytes) -> Answer:
@@ -55,8 +55,8 @@ def test_against_a_grid(seed: int, dtype: str) -> None:
     )  # fmt: skip
     answer = ask(text, N=content)
     found = some_point_satisfies(parse_query(text), model(content), low, high)
-    assert answer.verdict is SAT if found else answer.verdict in (SAT, UNSAT)
-    if answer.verdict is SAT:
+    assert answer.status is SAT if found else answer.status in (SAT, UNSAT)
+    if answer.status is SAT:
         check(text, answer, model(content))
 
 
@@ -73,7 +73,7 @@ def test_several_rows_by_splitting_signs_against_a_grid(seed: int, monkeypatch: 
     verdicts = []
     for few in (0, 16):
         monkeypatch.setattr(module, "FEW_INPUTS", few)
-        verdicts.append(ask(text, N=content).verdict)
+        verdicts.append(ask(text, N=content).status)
     assert verdicts[0] is verdicts[1]
     assert verdicts[0] in (SAT, UNSAT)
     if some_point_satisfies(parse_query(text), model(content), low, high):
@@ -100,33 +100,33 @@ def test_both_ways_of_splitting_agree(splits: str, monkeypatch: pytest.MonkeyPat
     verdicts = []
     for radius in (0.02, 0.25, 2.0):
         text = VERSION + declare(3, 3) + between(middle - radius, middle + radius) + f"(assert (or {others}))"
-        verdicts.append(ask(text, N=content).verdict)
+        verdicts.append(ask(text, N=content).status)
     assert verdicts == [UNSAT, UNSAT, SAT]
 
 
 def test_violated_only_at_a_corner() -> None:
     text = VERSION + declare(2, 1) + between([0, 0], [1, 1]) + "(assert (>= Y[0,0] 2.0))"
     answer = ask(text, N=SUM)
-    assert answer.verdict is SAT
+    assert answer.status is SAT
     assert answer.assignment["X"].tolist() == [[1.0, 1.0]]
 
 
 @pytest.mark.parametrize(("relation", "verdict"), [(">=", SAT), (">", UNSAT)])
-def test_equality_and_strictness(relation: str, verdict: Verdict) -> None:
+def test_equality_and_strictness(relation: str, verdict: Status) -> None:
     text = VERSION + declare(2, 2) + between([0, 0], [1, 1]) + f"(assert ({relation} Y[0,0] 1.0))"
-    assert ask(text, N=IDENTITY).verdict is verdict
+    assert ask(text, N=IDENTITY).status is verdict
 
 
 def test_a_bound_that_only_rounding_reaches_is_not_proved() -> None:
     """x0 + x1 < 2 is false; x0 + x1 <= 2 holds with equality, within the rounding of the sum: nobody may say unsat."""
     text = VERSION + declare(2, 1) + between([0, 0], [1, 1]) + "(assert (> Y[0,0] 2.0))"
-    assert ask(text, 3, N=SUM).verdict is not SAT
+    assert ask(text, 3, N=SUM).status is not SAT
 
 
 def test_true_over_the_reals_but_not_for_every_order_of_summation() -> None:
     point = [100000000.0, 1.0, -100000000.0]
     text = VERSION + declare(3, 1) + between(point, point) + "(assert (<= Y[0,0] 0.5))"
-    assert ask(text, 5, N=CANCEL).verdict is not UNSAT
+    assert ask(text, 5, N=CANCEL).status is not UNSAT
 
 
 def test_a_proof_within_a_solvers_tolerance_is_no_unsat_for_float32(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,19 +135,21 @@ def test_a_proof_within_a_solvers_tolerance_is_no_unsat_for_float32(monkeypatch:
     verdicts = {}
     for dtype in ("float32", "real"):
         text = VERSION + declare(2, 1, dtype) + between([0, 0], [1, 1]) + "(assert (> Y[0,0] 2.0))"
-        verdicts[dtype] = ask(text, 10, N=SUM).verdict
-    assert verdicts["float32"] is Verdict.UNKNOWN
-    assert verdicts["real"] in (UNSAT, Verdict.UNKNOWN)
+        verdicts[dtype] = ask(text, 10, N=SUM).status
+    assert verdicts["float32"] is Status.UNKNOWN
+    assert verdicts["real"] is Status.UNKNOWN
+    trusting = decide(parse_query(text), {"N": model(SUM)}, 10, tolerance=True)
+    assert trusting.status in (UNSAT, Status.UNKNOWN) and not trusting.float_sound
 
 
 def test_bounds_over_the_reals_prove_nothing_about_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a search returns: without its word for every float32 execution, a float32 query stays open."""
     monkeypatch.setattr(module, "FEW_INPUTS", 0)
-    real = Finding(margins=torch.tensor([-1.0, -math.inf], dtype=torch.float64), float_sound=False)
-    monkeypatch.setattr(rows, "search", lambda *_: [real])
-    for dtype, verdict in (("float32", Verdict.UNKNOWN), ("real", UNSAT)):
+    real = Finding(margins=torch.tensor([-1.0], dtype=torch.float64), proof=Proof.REAL)
+    monkeypatch.setattr(branch, "search", lambda *_: real)
+    for dtype, verdict in (("float32", Status.UNKNOWN), ("real", UNSAT)):
         text = VERSION + declare(2, 1, dtype) + between([0, 0], [1, 1]) + "(assert (> Y[0,0] 2.0))"
-        assert ask(text, 10, N=SUM).verdict is verdict
+        assert ask(text, 10, N=SUM).status is verdict
 
 
 @pytest.mark.parametrize("few", [16, 0])
@@ -155,9 +157,9 @@ def test_constraints_between_inputs_are_used_in_the_proof(few: int, monkeypatch:
     monkeypatch.setattr(module, "FEW_INPUTS", few)
     text = VERSION + declare(2, 1) + between([0, 0], [1, 1])
     text += "(assert (<= (+ X[0,0] X[0,1]) 1.0)) (assert (>= Y[0,0] {}))"
-    assert ask(text.format(1.25), N=SUM).verdict is UNSAT
+    assert ask(text.format(1.25), N=SUM).status is UNSAT
     answer = ask(text.format(0.75), N=SUM)
-    assert answer.verdict is SAT
+    assert answer.status is SAT
     assert answer.assignment["X"].sum() <= 1.0
 
 
@@ -170,31 +172,31 @@ def test_alternatives_with_boxes_of_their_own() -> None:
                 (and (>= X[0,0] 0.5) (<= X[0,0] 0.75) (>= X[0,1] 0.0) (<= X[0,1] 0.25))))
     (assert (>= Y[0,0] {}))"""
     )
-    assert ask(text.format(1.125), N=SUM).verdict is UNSAT
+    assert ask(text.format(1.125), N=SUM).status is UNSAT
     answer = ask(text.format(0.75), N=SUM)
-    assert answer.verdict is SAT
+    assert answer.status is SAT
     assert answer.assignment["X"][0, 0] >= 0.5
 
 
 def test_a_long_disjunction_is_cut_before_it_is_multiplied_out() -> None:
     choices = [f"(or {' '.join(f'(>= Y[0,{j}] {5 + i + j}.0)' for j in range(2))})" for i in range(40)]
     text = VERSION + declare(2, 2) + between([0, 0], [1, 1]) + "\n".join(f"(assert {c})" for c in choices)
-    assert ask(text, N=IDENTITY).verdict is UNSAT  # 2^40 cases otherwise
+    assert ask(text, N=IDENTITY).status is UNSAT  # 2^40 cases otherwise
 
 
 def test_an_empty_box_has_no_assignment() -> None:
     text = VERSION + declare(2, 1) + between([0, 1], [1, 0]) + "(assert (>= Y[0,0] 0.0))"
-    assert ask(text, N=SUM).verdict is UNSAT
+    assert ask(text, N=SUM).status is UNSAT
 
 
 def test_numbers_that_are_no_floats() -> None:
     """0.1 <= x <= 0.1 means the float32 number that 0.1 is written for."""
     text = VERSION + declare(2, 1) + between([0.1, 0.1], [0.1, 0.1]) + "(assert (>= Y[0,0] 0.15))"
     answer = ask(text, N=SUM)
-    assert answer.verdict is SAT
+    assert answer.status is SAT
     assert answer.assignment["X"].tolist() == [[np.float32(0.1), np.float32(0.1)]]
     text = VERSION + declare(2, 1) + between([0.1, 0.1], [0.1, 0.1]) + "(assert (>= Y[0,0] 0.21))"
-    assert ask(text, N=SUM).verdict is UNSAT
+    assert ask(text, N=SUM).status is UNSAT
 
 
 TWO = VERSION + declare(4, 2, name="f") + (
@@ -207,7 +209,7 @@ EQUATED = "".join(f"(assert (== X[0,{i}] A[0,{i}]))\n" for i in range(4))
 
 def test_equal_networks_on_equated_inputs_are_one() -> None:
     text = TWO + between([-1] * 4, [1] * 4) + EQUATED + "(assert (!= Y[0,0] B[0,0]))"
-    assert ask(text, f=random_dense([4, 10, 2], 3)).verdict is UNSAT
+    assert ask(text, f=random_dense([4, 10, 2], 3)).status is UNSAT
     apart = (
         TWO
         + between([-1] * 4, [1] * 4)
@@ -215,7 +217,7 @@ def test_equal_networks_on_equated_inputs_are_one() -> None:
         + "(assert (>= (- Y[0,0] B[0,0]) 0.01))"
     )
     answer = ask(apart, f=random_dense([4, 10, 2], 3))
-    assert answer.verdict is SAT
+    assert answer.status is SAT
     assert answer.assignment["Y"][0, 0] - answer.assignment["B"][0, 0] >= 0.01
 
 
@@ -228,23 +230,23 @@ def test_differences_of_networks_are_bounded_jointly(few: int, monkeypatch: pyte
     f, g = dense(layers, [[0.1] * 5, [0.0]]), dense(layers, [[0.1] * 5, [0.125]])
     text = VERSION + declare(4, 1, name="f") + declare(4, 1, name="g", x="A", y="B")
     text += between([-0.3] * 4, [0.3] * 4) + EQUATED
-    assert ask(text + "(assert (>= (- B[0,0] Y[0,0]) 0.5))", f=f, g=g).verdict is UNSAT
-    assert ask(text + "(assert (>= (- B[0,0] Y[0,0]) 0.1))", f=f, g=g).verdict is SAT
+    assert ask(text + "(assert (>= (- B[0,0] Y[0,0]) 0.5))", f=f, g=g).status is UNSAT
+    assert ask(text + "(assert (>= (- B[0,0] Y[0,0]) 0.1))", f=f, g=g).status is SAT
 
 
 def test_different_networks_side_by_side() -> None:
     text = VERSION + declare(2, 1, name="f") + declare(2, 1, name="g", x="A", y="B")
     text += between([0, 0], [1, 1]) + "".join(f"(assert (== X[0,{i}] A[0,{i}]))" for i in range(2))
     double = dense([[[2.0], [2.0]]], [[0.5]])
-    assert ask(text + "(assert (<= B[0,0] Y[0,0]))", f=SUM, g=double).verdict is UNSAT
-    assert ask(text + "(assert (<= B[0,0] (+ Y[0,0] 0.75)))", f=SUM, g=double).verdict is SAT
+    assert ask(text + "(assert (<= B[0,0] Y[0,0]))", f=SUM, g=double).status is UNSAT
+    assert ask(text + "(assert (<= B[0,0] (+ Y[0,0] 0.75)))", f=SUM, g=double).status is SAT
 
 
 def test_isomorphic_networks() -> None:
     text = VERSION + declare(2, 1, name="f") + (
         "(declare-network g (isomorphic-to f) (declare-input A float32 [1,2]) (declare-output B float32 [1,1]))"
     ) + between([0, 0], [1, 1]) + between([0, 0], [1, 1], "A") + "(assert (>= (+ Y[0,0] B[0,0]) 8.0))"  # fmt: skip
-    assert ask(text, f=SUM, g=dense([[[2.0], [2.0]]], [[0.5]])).verdict is UNSAT
+    assert ask(text, f=SUM, g=dense([[[2.0], [2.0]]], [[0.5]])).status is UNSAT
     with pytest.raises(QueryError, match="not built alike"):
         ask(text, f=SUM, g=random_dense([2, 3, 1], 0))
 
@@ -255,9 +257,9 @@ def test_hidden_tensors_and_comparisons_across_nodes() -> None:
         '(declare-network N (declare-input X float32 [1,2]) (declare-hidden H float32 [1,2] "r0")'
         " (declare-output Y float32 [1,1]))"
     ) + between([0, 0], [1, 1])  # fmt: skip
-    assert ask(text + "(assert (>= H[0,1] 1.5))", N=network).verdict is UNSAT  # relu(x1 - x0) <= 1
+    assert ask(text + "(assert (>= H[0,1] 1.5))", N=network).status is UNSAT  # relu(x1 - x0) <= 1
     answer = ask(text + "(assert (>= H[0,1] 0.75)) (assert (<= Y[0,0] (+ X[0,1] 1.0)))", N=network)
-    assert answer.verdict is SAT
+    assert answer.status is SAT
     x = answer.assignment["X"][0]
     assert answer.assignment["H"][0, 1] == np.float32(x[1] - x[0])
     with pytest.raises(QueryError, match="no tensor named 'nothing'"):
@@ -273,17 +275,17 @@ def test_several_inputs_and_outputs() -> None:
         "(assert (and (>= A[0,0] 0.0) (<= A[0,0] 1.0) (>= A[0,1] 0.0) (<= A[0,1] 1.0)))"
         "(assert (and (>= B[0] 0.0) (<= B[0] 1.0) (>= B[1] 0.0) (<= B[1] 1.0)))"
     )  # fmt: skip
-    assert ask(text + "(assert (>= S[0,0] 1.5)) (assert (>= D[0,0] 0.75))", N=content).verdict is UNSAT
+    assert ask(text + "(assert (>= S[0,0] 1.5)) (assert (>= D[0,0] 0.75))", N=content).status is UNSAT
     answer = ask(text + "(assert (>= S[0,0] 1.5)) (assert (>= D[0,0] 0.25))", N=content)
-    assert answer.verdict is SAT
+    assert answer.status is SAT
     assert list(answer.assignment) == ["A", "B", "S", "D"]
 
 
 def test_old_queries() -> None:
     text = "".join(f"(declare-const {n} Real)\n" for n in ("X_0", "X_1", "Y_0"))
     text += "; a comment (\n(assert (>= X_0 0))(assert (<= X_0 1e0))(assert (>= X_1 -1.0E-1))(assert (<= X_1 .5))\n"
-    assert ask(text + "(assert (or (and (>= Y_0 1.75) (<= X_0 0.9)) (<= Y_0 -0.25)))", N=SUM).verdict is UNSAT
-    assert ask(text + "(assert (>= Y_0 1.25))", N=SUM).verdict is SAT
+    assert ask(text + "(assert (or (and (>= Y_0 1.75) (<= X_0 0.9)) (<= Y_0 -0.25)))", N=SUM).status is UNSAT
+    assert ask(text + "(assert (>= Y_0 1.25))", N=SUM).status is SAT
 
 
 @pytest.mark.parametrize(
@@ -336,10 +338,10 @@ def test_a_convolutional_network_with_many_inputs_and_several_rows() -> None:
         for j in range(5)
     )
     answer = ask(VERSION + head + box + "(assert (and (>= Y[0,0] 50.0) (<= Y[0,1] -50.0)))", N=content)
-    assert answer.verdict is UNSAT
+    assert answer.status is UNSAT
     z = outputs_of_image(content)
     low = f"(assert (and (<= Y[0,0] {z[0] + 0.01:.4f}) (>= Y[0,0] {z[0] - 0.01:.4f}) (>= Y[0,1] {z[1] - 0.01:.4f})))"
-    assert ask(VERSION + head + box + low, N=content).verdict is SAT
+    assert ask(VERSION + head + box + low, N=content).status is SAT
 
 
 def outputs_of_image(content: bytes) -> np.ndarray:
@@ -352,5 +354,5 @@ def test_time_ends_the_search() -> None:
     content = random_dense([8, 60, 60, 60, 2], 1)
     text = VERSION + declare(8, 2) + between([-1] * 8, [1] * 8) + "(assert (>= Y[0,0] 3.9))"
     answer = ask(text, 1, N=content)
-    assert answer.verdict in (Verdict.TIMED_OUT, UNSAT, SAT)
+    assert answer.status in (Status.TIMEOUT, UNSAT, SAT)
     assert answer.seconds < 15

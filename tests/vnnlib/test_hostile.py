@@ -169,7 +169,7 @@ def test_both_versions_of_a_query_agree() -> None:
     old = parse_query(OLD)
     new = parse_query(VERSION + declare(2, 1) + between([0, 0], [1, 1]) + "(assert (>= Y[0,0] 1.5))")
     assert old.formula == new.formula
-    assert decide(old, {"N": model(SUM)}, 10).verdict is decide(new, {"N": model(SUM)}, 10).verdict
+    assert decide(old, {"N": model(SUM)}, 10).status is decide(new, {"N": model(SUM)}, 10).status
 
 
 def test_long_files_are_read_quickly() -> None:

@@ -105,12 +105,17 @@ class Passes:
         """U."""
         return self.columns - self.inputs
 
-    def pull(self, a: Tensor, offset: Tensor, m: Multipliers) -> Pass:
-        """Go back from coefficients a (N, V) of the first V columns and offsets (N,) to the input."""
+    def pull(self, a: Tensor, offset: Tensor, m: Multipliers, owed: Tensor | None = None) -> Pass:
+        """Go back from coefficients a (N, V) of the first V columns and offsets (N,) to the input.
+
+        ``owed`` (N,): what the roundings that a and the offsets come with are relative to, where they are not exact.
+        """
         count, given = a.shape
         work = a.new_zeros(count, self.columns)
         work[:, :given] = a
         size = work.abs() @ self.largest + offset.abs() if self.dtype == torch.float64 else None
+        if size is not None and owed is not None:
+            size = size + owed
         through, known = torch.zeros_like(m.alphas), dict[int, _Lines]()
         for number, layer in reversed(list(enumerate(self.layers))):
             if layer.at.start >= given:
@@ -138,7 +143,9 @@ class Passes:
                 work[:, :width].addmm_(up, layer.up).addmm_(down, layer.low)
         return Pass(work[:, : self.inputs], work[:, self.inputs :], through, offset, size, known)
 
-    def pull_through(self, a: Tensor, offset: Tensor, signs: Tensor, through: Tensor) -> Pass:
+    def pull_through(
+        self, a: Tensor, offset: Tensor, signs: Tensor, through: Tensor, owed: Tensor | None = None
+    ) -> Pass:
         """As ``pull``, with the coefficients ``through`` (N, U) of the ReLUs' inputs given instead of lines.
 
         A ReLU with coefficient o that gets m for its input costs the largest value of o y - m x that it can have: at
@@ -149,6 +156,8 @@ class Passes:
         work = a.new_zeros(count, self.columns)
         work[:, :given] = a
         size = work.abs() @ self.largest + offset.abs()
+        if owed is not None:
+            size = size + owed
         for layer in reversed(self.layers):
             if layer.at.start >= given:
                 continue
@@ -170,13 +179,16 @@ class Passes:
         return torch.where(found.a > 0, self.upper_end, self.lower)
 
     def upper(self, found: Pass) -> Tensor:
-        """The bounds (N,). In float64 all roundings of the pass are paid, many times over."""
+        """Return the bounds (N,). In float64 all roundings of the pass are paid, many times over."""
         positive = found.a.clamp(min=0)
-        best = found.offset + positive @ self.upper_end + (found.a - positive) @ self.lower
+        return self.paid(found) + positive @ self.upper_end + (found.a - positive) @ self.lower
+
+    def paid(self, found: Pass) -> Tensor:
+        """Return the offsets (N,) with what all roundings of the pass and of its maximum over the box may cost."""
         if found.size is None:
-            return best
+            return found.offset
         rate = 16 * gamma(self.columns + 4 * len(self.layers) + 64, self.dtype)
-        return best + found.size * rate + torch.finfo(self.dtype).tiny * self.columns
+        return found.offset + (found.size * rate + torch.finfo(self.dtype).tiny * self.columns)
 
     def rounding(self, found: Pass) -> Tensor:
         """How much of the bounds (N,) is rounding that the rows of the layers pay for; the outputs' own not counted."""

@@ -27,13 +27,19 @@ Refine = Callable[[str, Tensor, Reduced], Interval]
 
 
 def reduce_network(
-    program: Program, box: Interval, c: Tensor, mode: Soundness, memory: int = MEMORY
+    program: Program,
+    box: Interval,
+    c: Tensor,
+    mode: Soundness,
+    *,
+    d: Tensor | None = None,
+    memory: int = MEMORY,
 ) -> Reduced:
-    """The network over a box (1, ...) and a specification c (S, K) of its outputs.
+    """Reduce a network over one box (1, ...) and rows c.z + d of its outputs, c (R, K), d (R,) float64 or 0.
 
     Bounds inside the network are CROWN's own, from the rows of the reduction itself; never looser than intervals.
     """
-    return reduce_relaxed(program, box, c, mode, memory)[0]
+    return reduce_relaxed(program, box, c, mode, d=d, memory=memory)[0]
 
 
 def reduce_relaxed(
@@ -41,6 +47,8 @@ def reduce_relaxed(
     box: Interval,
     c: Tensor,
     mode: Soundness,
+    *,
+    d: Tensor | None = None,
     memory: int = MEMORY,
     refine: Refine | None = None,
 ) -> tuple[Reduced, Relaxed]:
@@ -49,8 +57,11 @@ def reduce_relaxed(
         found = _Reduction(memory, refine)
         relaxed = relax(program, box, mode, own=True, tighten=found.tighten)
         layers = found.layers_of(relaxed)
-        output = program.graph.output
-        outputs = found.rows(relaxed, output, c.unsqueeze(1).to(relaxed.bounds[output].dtype), layers)
+        offsets = c.new_zeros(len(c), dtype=torch.float64) if d is None else d.double()
+        # Both sides: coefficients that the network's dtype cannot hold cost each of them.
+        a, above = relaxed.rows(c.unsqueeze(0), offsets.unsqueeze(0))
+        _, below = relaxed.rows(-c.unsqueeze(0), -offsets.unsqueeze(0))
+        outputs = found.rows(relaxed, program.graph.output, a, layers, torch.cat([above, below]))
     return Reduced(box.lower[0].flatten(), box.upper[0].flatten(), layers, outputs), relaxed
 
 
@@ -124,12 +135,23 @@ class _Reduction:
         self.known[source] = place, found
         return found
 
-    def rows(self, relaxed: Relaxed, source: str, a: Tensor, layers: tuple[Layer, ...]) -> Rows:
-        """Affine bounds of a.source, a (R, 1, *source), by the input and the layers."""
+    def rows(
+        self,
+        relaxed: Relaxed,
+        source: str,
+        a: Tensor,
+        layers: tuple[Layer, ...],
+        offset: Tensor | None = None,
+    ) -> Rows:
+        """Bound a.source, a (R, 1, *source), by affine functions of the input and the layers.
+
+        ``offset`` (2R, 1): added to the rows and to minus the rows.
+        """
         count = len(a)
         pairs = torch.cat([a, -a])
         cut = replace(relaxed, steps={**relaxed.steps, **{x.name: _cut(relaxed, x.name) for x in layers}})
-        offset = torch.zeros(pairs.shape[:2], dtype=torch.float64)
+        if offset is None:
+            offset = pairs.new_zeros(pairs.shape[:2], dtype=torch.float64)
         form = cut.pull(source, pairs, offset, record=[layer.name for layer in layers])
         columns = [form.coefficients.flatten(1)]
         for layer in layers:

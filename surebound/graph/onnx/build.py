@@ -7,7 +7,6 @@ the same order. The two differ only in axes of size 1, or while a reshape has no
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -174,46 +173,3 @@ def broadcast(shapes: Sequence[Sequence[int]], where: str) -> Shape:
             raise GraphError(f"{where}: shapes {given} do not broadcast")
         out.append(wide.pop() if wide else 1)
     return tuple(out)
-
-
-def with_rows(network: ImportedNetwork, weight: Tensor, bias: Tensor) -> ImportedNetwork:
-    """The network followed by a fully connected layer: weight (S, K), bias (S,)."""
-    graph = network.graph
-    node = Node(
-        "rows",
-        "aten.linear.default",
-        _overload("linear.default"),
-        (Ref(graph.output), Ref("rows_weight"), Ref("rows_bias")),
-        {},
-        "",
-        "the query's own constraints",
-        True,
-        (None, len(weight)),
-    )
-    longer = Graph(
-        input=graph.input,
-        input_shape=graph.input_shape,
-        dtype=graph.dtype,
-        nodes=(*graph.nodes, node),
-        output="rows",
-        parameters={**graph.parameters, "rows_weight": "rows_weight", "rows_bias": "rows_bias"},
-        constants={},
-    )
-    return ImportedNetwork(
-        longer, {**dict(network.named_buffers()), "rows_weight": weight, "rows_bias": bias}
-    )
-
-
-def with_smallest(network: ImportedNetwork, groups: int, width: int) -> ImportedNetwork:
-    """For outputs of ``groups`` * ``width`` numbers and one more: the smallest of each group, then the last number."""
-    graph = network.graph
-    shape = tuple(int(n or 1) for n in graph.input_shape[1:])
-    builder = Builder(shape, list(graph.nodes), prefix="least")
-    count = groups * width
-    whole = Value(graph.output, (count + 1,), (count + 1,))
-    grouped = builder.view(builder.call("slice.Tensor", whole, 1, 0, count), (groups, width))
-    least = builder.call("amin.default", grouped, [2])
-    last = builder.call("slice.Tensor", whole, 1, count, count + 1)
-    joined = builder.call("cat.default", [least, last], 1)
-    longer = dataclasses.replace(graph, nodes=tuple(builder.nodes), output=joined.name)
-    return ImportedNetwork(longer, dict(network.named_buffers()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from surebound.search.stages.ascent import Ascent
 from surebound.search.stages.attacks import MultiTargetedAttack, PgdAttack
 from surebound.search.stages.base import Stage
 from surebound.search.stages.bounds import CrownBounds, IntervalBounds
@@ -10,6 +11,7 @@ from surebound.search.stages.clean import Clean
 from surebound.search.stages.programs import LinearRelaxation, MixedInteger
 
 __all__ = [
+    "Ascent",
     "BranchAndBound",
     "Clean",
     "CrownBounds",

@@ -7,15 +7,25 @@ from typing import ClassVar
 
 from surebound.attack import Attack, attack_region
 from surebound.attack.methods import PGD, MultiTargeted
-from surebound.search.query import Finding, Query, nothing
+from surebound.errors import InputError
+from surebound.search.labels import Labels
+from surebound.search.question import Finding, Questions, nothing
 from surebound.search.stages.base import Stage
 from surebound.search.workspace import Workspace
-from surebound.spec import LinearSpec
+from surebound.spec import LinearSpec, classification
 
 
-def _search(method: Attack, query: Query, workspace: Workspace) -> list[Finding]:
+def labels_of(questions: Questions) -> Labels:
+    """Return the labels that a stage for classifiers needs."""
+    if not isinstance(questions.asked, Labels):
+        raise InputError("this stage is for labels; formulas are attacked by the stage 'attack'")
+    return questions.asked
+
+
+def _search(method: Attack, questions: Questions, workspace: Workspace) -> list[Finding]:
+    labels = labels_of(questions).labels
     result = attack_region(
-        workspace.model, query.region, query.labels, method, seed=query.seed, names=query.indices
+        workspace.model, questions.region, labels, method, seed=questions.seed, names=questions.indices
     )
     pairs = zip(result.adversarial, result.success.tolist(), strict=True)
     return [Finding(witness=x.detach() if broken else None) for x, broken in pairs]
@@ -32,8 +42,8 @@ class PgdAttack(Stage):
     steps: int = 200
     restarts: int = 10
 
-    def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
-        return _search(PGD(steps=self.steps, restarts=self.restarts), query, workspace)
+    def decide(self, questions: Questions, workspace: Workspace) -> list[Finding]:
+        return _search(PGD(steps=self.steps, restarts=self.restarts), questions, workspace)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,15 +57,16 @@ class MultiTargetedAttack(Stage):
     steps: int = 100
     restarts: int = 2
 
-    def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
+    def decide(self, questions: Questions, workspace: Workspace) -> list[Finding]:
         method = MultiTargeted(steps=self.steps, restarts=self.restarts)
-        findings = nothing(len(query))
-        counts = query.open_rows.sum(1)
+        findings = nothing(len(questions))
+        counts = questions.open_cases.sum(1)
         # the search wants equally many rows of each example
         for count in sorted({int(n) for n in counts} - {0}):
             places = (counts == count).nonzero()[:, 0]
-            part = query.take(places)
-            rows = part.spec.c[part.open_rows].reshape(len(part), count, -1)
+            part, labels = questions.take(places), labels_of(questions).labels[places]
+            every = classification(labels, part.margins.shape[1], part.region.reference.dtype)
+            rows = every.c[part.open_cases].reshape(len(part), count, -1)
             result = attack_region(
                 workspace.model, part.region, None, method, spec=LinearSpec(rows), seed=part.seed, names=part.indices
             )  # fmt: skip

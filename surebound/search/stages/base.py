@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from typing import ClassVar
 
-from surebound.search.query import Finding, Query
+from surebound.search.question import Finding, Questions
 from surebound.search.workspace import Workspace
 
 
@@ -15,7 +15,7 @@ class Stage(abc.ABC):
     To write one: subclass as a frozen dataclass, set ``name``, and ``chunk`` to how many examples it wants at
     once. ``decide`` gets examples that are still open and returns one Finding each: bounds, or a candidate
     witness, or nothing. It never gives verdicts: merging, re-running witnesses and keeping time are done for it
-    (search/decide.py), so that no stage can get them wrong.
+    (search/verdicts.py), so that no stage can get them wrong.
     """
 
     name: ClassVar[str]
@@ -26,8 +26,8 @@ class Stage(abc.ABC):
     is_attack: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
-        """One finding per example of the query, in order."""
+    def decide(self, questions: Questions, workspace: Workspace) -> list[Finding]:
+        """Return one finding per question, in order."""
 
     def check(self) -> None:  # noqa: B027  (most stages need nothing)
         """Raise if this stage cannot run here, e.g. because a package is missing."""

@@ -5,11 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-import torch
-
-from surebound.bounds.margins import worst_margins
-from surebound.numerics import Soundness
-from surebound.search.query import Finding, Query, margins_of
+from surebound.search.question import Finding, Proof, Questions, margins_of
 from surebound.search.stages.base import Stage
 from surebound.search.workspace import Workspace
 
@@ -20,8 +16,8 @@ class IntervalBounds(Stage):
 
     name: ClassVar[str] = "interval"
 
-    def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
-        return _bounded(query, workspace, "interval")
+    def decide(self, questions: Questions, workspace: Workspace) -> list[Finding]:
+        return _bounded(questions, workspace, "interval")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,14 +31,11 @@ class CrownBounds(Stage):
     chunk: ClassVar[int] = 64
     method: str = "crown"
 
-    def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
-        return _bounded(query, workspace, self.method)
+    def decide(self, questions: Questions, workspace: Workspace) -> list[Finding]:
+        return _bounded(questions, workspace, self.method)
 
 
-def _bounded(query: Query, workspace: Workspace, method: str) -> list[Finding]:
-    program = workspace.program(query.region.reference)
-    with torch.no_grad():
-        margins = worst_margins(
-            program, query.region, query.labels, method=method, soundness=Soundness.DEPLOYED
-        )
-    return margins_of(margins.double(), float_sound=True)
+def _bounded(questions: Questions, workspace: Workspace, method: str) -> list[Finding]:
+    program = workspace.program(questions.region.reference)
+    found = questions.asked.bounds(program, questions.region, method, questions.mode)
+    return margins_of(found, Proof.of(questions.mode))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from surebound.search.query import Finding, Query
+from surebound.search.question import Finding, Questions
+from surebound.search.stages.attacks import labels_of
 from surebound.search.stages.base import Stage
 from surebound.search.workspace import Workspace
 
@@ -17,7 +18,8 @@ class Clean(Stage):
     name: ClassVar[str] = "clean"
     bounds: ClassVar[bool] = False
 
-    def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
-        x = query.region.reference
-        wrong = workspace.logits(x).argmax(1) != query.labels
-        return [Finding(witness=image if bad else None) for image, bad in zip(x, wrong.tolist(), strict=True)]
+    def decide(self, questions: Questions, workspace: Workspace) -> list[Finding]:
+        asked = labels_of(questions)
+        wrong = (asked.predictions != asked.labels).tolist()
+        pairs = zip(questions.region.reference, wrong, strict=True)
+        return [Finding(witness=image if bad else None) for image, bad in pairs]

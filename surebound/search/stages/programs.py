@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import math
 import time
 from typing import ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from surebound.attack.climb import clip
 from surebound.errors import BoundError, InputError, UnsupportedOperatorError
 from surebound.graph import Program
 from surebound.interval import Interval
-from surebound.numerics import SOLVER_FEASIBILITY, WITNESS_MARGIN, Soundness
+from surebound.numerics import SOLVER_FEASIBILITY, WITNESS_MARGIN
 from surebound.search.mip import Encoding, tightest_bounds
-from surebound.search.query import Finding, Query
+from surebound.search.question import Finding, Question, Questions
 from surebound.search.stages.base import Stage
 from surebound.search.tightening import tightened_bounds
 from surebound.search.workspace import Workspace
@@ -32,7 +33,7 @@ from surebound.solvers import Limits, Outcome, Problem, SolverStatus, find
 
 @dataclasses.dataclass(frozen=True)
 class _Programs(Stage):
-    """What MIP and LP share: one encoding per example, one problem per class that is still open."""
+    """What MIP and LP share: one encoding per box, one problem per case that is still open."""
 
     chunk: ClassVar[int] = 1
     seconds: float = 600.0
@@ -51,23 +52,32 @@ class _Programs(Stage):
     def check(self) -> None:
         find(self.solver)
 
-    def decide(self, query: Query, workspace: Workspace) -> list[Finding]:
-        return [self._one(query.take(torch.tensor([i])), workspace) for i in range(len(query))]
+    def decide(self, questions: Questions, workspace: Workspace) -> list[Finding]:
+        return [self._one(questions, i, workspace) for i in range(len(questions))]
 
-    def _one(self, query: Query, workspace: Workspace) -> Finding:
-        clock = _Clock(min(self.seconds, query.seconds))
-        try:
-            encoder = workspace.encoder(query.region.reference)
-            start = query.region.interval(Soundness.DEPLOYED)
-            encoding = encoder.encode(self._bounds(query, workspace, encoder.program, start, clock))
-        except (UnsupportedOperatorError, BoundError) as error:
-            return Finding(detail=str(error).splitlines()[0])
-        return self._search(query, workspace, encoding, clock)
+    def _one(self, questions: Questions, i: int, workspace: Workspace) -> Finding:
+        question = questions.one(i)
+        clock = _Clock(min(self.seconds, question.seconds))
+        margins, found = question.margins.clone(), Finding()
+        for number, members in question.cases.groups():
+            group = question[members]
+            try:
+                encoder = workspace.encoder(group.cases.lower[number : number + 1])
+                encoding = encoder.encode(self._bounds(group, number, workspace, encoder.program, clock))
+            except (UnsupportedOperatorError, BoundError) as error:
+                return Finding(detail=str(error).splitlines()[0])
+            found = self._search(_Group(group, number, encoding, workspace), clock)
+            if found.margins is not None:
+                margins[members] = found.margins
+            if found.witness is not None or found.timed_out:
+                break
+        return questions.spread(dataclasses.replace(found, margins=margins), question)
 
     def _bounds(
-        self, query: Query, workspace: Workspace, program: Program, start: Interval, clock: _Clock
+        self, group: Question, number: int, workspace: Workspace, program: Program, clock: _Clock
     ) -> dict[str, Interval]:
-        """Bounds in stages: intervals, CROWN, linear programs for the few ReLUs that matter."""
+        """Bound every value in stages: intervals, CROWN, linear programs for the few ReLUs that matter."""
+        start = group.cases.interval(number)
         bounds = tightest_bounds(program, start, crown=self.crown)
         if not self.crown or not self.tighten:
             return bounds
@@ -77,12 +87,12 @@ class _Programs(Stage):
             limits = Limits(SOLVER_FEASIBILITY, budget.left, self.memory_bytes)
             return workspace.solver(self.solver).solve(problem, limits)
 
-        rows = query.spec.c[0, query.open_rows[0]]
+        rows = group.cases.c[group.cases.valid]
         return tightened_bounds(program, start, bounds, rows, self.tighten, solve, lambda: budget.left > 0)
 
     @abc.abstractmethod
-    def _search(self, query: Query, workspace: Workspace, encoding: Encoding, clock: _Clock) -> Finding:
-        """Decide one example."""
+    def _search(self, group: _Group, clock: _Clock) -> Finding:
+        """Decide the cases of one box."""
 
     def _solve(
         self, workspace: Workspace, problem: Problem, clock: _Clock, above: float | None = None
@@ -95,7 +105,7 @@ class _Programs(Stage):
 
 @dataclasses.dataclass(frozen=True)
 class MixedInteger(_Programs):
-    """The MIP of Tjeng et al.: one problem per open class, the most suspicious first.
+    """The MIP of Tjeng et al.: one problem per open case, the most suspicious first.
 
     One problem for the largest margin of all classes costs 3 to 5 times as much once bounds have removed the
     classes that they prove (benchmarks/bench_verify.py): its binaries weaken the relaxation.
@@ -103,26 +113,27 @@ class MixedInteger(_Programs):
 
     name: ClassVar[str] = "mip"
 
-    def _search(self, query: Query, workspace: Workspace, encoding: Encoding, clock: _Clock) -> Finding:
-        margins, details = query.margins[0].clone(), list[str]()
-        floor = _margins_here(query, workspace)
-        for k in _suspicious_first(query):
+    def _search(self, group: _Group, clock: _Clock) -> Finding:
+        margins, details = group.question.margins.clone(), list[str]()
+        for k in group.suspicious_first():
             if clock.left <= 0:
                 return Finding(
-                    margins, timed_out=True, detail="; ".join([*details, f"class {k}: no time left"])
+                    margins,
+                    timed_out=True,
+                    detail="; ".join([*details, f"case {group.name(k)}: no time left"]),
                 )
-            problem = encoding.problem(_row(query, k), 0.0)
-            outcome = self._solve(workspace, problem, clock, above=WITNESS_MARGIN)
-            witness = _witness(query, workspace, encoding, outcome)
+            problem = group.problem(k)
+            outcome = self._solve(group.workspace, problem, clock, above=WITNESS_MARGIN)
+            witness = group.witness(outcome)
             if witness is None and outcome.status is SolverStatus.ABOVE:
                 # The incumbent did not survive its re-run (tolerance): search on to the optimum.
-                outcome = self._solve(workspace, problem, clock)
-                witness = _witness(query, workspace, encoding, outcome)
+                outcome = self._solve(group.workspace, problem, clock)
+                witness = group.witness(outcome)
             if witness is not None:
                 return Finding(margins, witness=witness)
-            margins[k] = min(float(margins[k]), _bound(outcome, floor, k))
+            margins[k] = min(float(margins[k]), group.believed(outcome, k))
             if not margins[k] <= 0:
-                details.append(f"class {k}: {outcome.status.value} {outcome.detail}".strip())
+                details.append(f"case {group.name(k)}: {outcome.status.value} {outcome.detail}".strip())
                 if outcome.status is SolverStatus.TIME_LIMIT:
                     return Finding(margins, timed_out=True, detail="; ".join(details))
         return Finding(margins, detail="; ".join(details))
@@ -134,20 +145,19 @@ class LinearRelaxation(_Programs):
 
     name: ClassVar[str] = "lp"
 
-    def _search(self, query: Query, workspace: Workspace, encoding: Encoding, clock: _Clock) -> Finding:
-        margins, timed_out = query.margins[0].clone(), False
-        floor = _margins_here(query, workspace)
-        for k in _suspicious_first(query):
+    def _search(self, group: _Group, clock: _Clock) -> Finding:
+        margins = group.question.margins.clone()
+        for k in group.suspicious_first():
             if clock.left <= 0:
-                return Finding(margins, timed_out=True, detail=f"class {k}: no time left")
-            outcome = self._solve(workspace, encoding.problem(_row(query, k), 0.0).relaxed(), clock)
-            witness = _witness(query, workspace, encoding, outcome)
+                return Finding(margins, timed_out=True, detail=f"case {group.name(k)}: no time left")
+            outcome = self._solve(group.workspace, group.problem(k).relaxed(), clock)
+            witness = group.witness(outcome)
             if witness is not None:
                 return Finding(margins, witness=witness)
-            margins[k] = min(float(margins[k]), _bound(outcome, floor, k))
-            if not margins[k] <= 0:  # one open class leaves the example open
+            margins[k] = min(float(margins[k]), group.believed(outcome, k))
+            if not margins[k] <= 0:  # one open case leaves the example open
                 timed_out = outcome.status is SolverStatus.TIME_LIMIT
-                detail = f"class {k}: {outcome.status.value} {outcome.detail}".strip()
+                detail = f"case {group.name(k)}: {outcome.status.value} {outcome.detail}".strip()
                 return Finding(margins, timed_out=timed_out, detail=detail)
         return Finding(margins)
 
@@ -163,35 +173,47 @@ class _Clock:
         return max(0.0, self._end - time.monotonic()) if math.isfinite(self._end) else math.inf
 
 
-def _suspicious_first(query: Query) -> list[int]:
-    """Open classes of a query of one example, the largest bound first."""
-    margins = query.margins[0].nan_to_num(math.inf)
-    rows = query.open_rows[0].nonzero().squeeze(1).tolist()
-    return sorted(rows, key=lambda k: -float(margins[k]))
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Group:
+    """The cases of one box and the network encoded over it."""
 
+    question: Question
+    number: int
+    encoding: Encoding
+    workspace: Workspace
 
-def _row(query: Query, k: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    row = np.zeros(query.margins.shape[1])
-    row[k] += 1.0
-    row[int(query.labels[0])] -= 1.0
-    return row
+    @functools.cached_property
+    def here(self) -> Tensor:
+        """The smallest rows (N,) in the middle of the box: no maximum over it is smaller."""
+        box = self.question.cases.interval(self.number)
+        z = self.workspace.logits(clip(box.lower / 2 + box.upper / 2, box.lower, box.upper))
+        return self.question.cases.smallest(z.double())
 
+    def suspicious_first(self) -> list[int]:
+        """Return the open cases, the largest bound first."""
+        margins = self.question.margins.nan_to_num(math.inf)
+        rows = (~(self.question.margins <= 0)).nonzero().squeeze(1).tolist()
+        return sorted(rows, key=lambda k: -float(margins[k]))
 
-def _margins_here(query: Query, workspace: Workspace) -> Tensor:
-    """Margins (K,) of the example itself: no maximum over the region is smaller."""
-    logits = workspace.logits(query.region.reference)[0].double()
-    return logits - logits[query.labels[0]]
+    def name(self, k: int) -> int:
+        """Return what a case is called."""
+        return int(self.question.numbers[k])
 
+    def problem(self, k: int) -> Problem:
+        """Return the problem whose maximum is that of the smallest row of a case."""
+        cases = self.question.cases
+        valid = cases.valid[k]
+        c, d = (v[valid].double().numpy() for v in (cases.c[k], cases.d[k]))
+        return self.encoding.problem(c[0], float(d[0])) if len(d) == 1 else self.encoding.smallest(c, d)
 
-def _bound(outcome: Outcome, floor: Tensor, k: int) -> float:
-    """The solver's bound, unless the network itself already contradicts it."""
-    believable = outcome.bound >= float(floor[k]) - WITNESS_MARGIN * max(1.0, abs(float(floor[k])))
-    return outcome.bound if believable else math.inf
+    def believed(self, outcome: Outcome, k: int) -> float:
+        """Return the solver's bound, unless the network itself already contradicts it."""
+        floor = float(self.here[k])
+        return outcome.bound if outcome.bound >= floor - WITNESS_MARGIN * max(1.0, abs(floor)) else math.inf
 
-
-def _witness(query: Query, workspace: Workspace, encoding: Encoding, outcome: Outcome) -> Tensor | None:
-    """The solver's point, if the network really fails there."""
-    if outcome.point is None or not np.isfinite(outcome.point).all() or not outcome.objective > 0:
-        return None
-    candidate = encoding.input_of(outcome.point, query.region.reference[0])
-    return workspace.confirmed(query.region, query.labels, candidate)
+    def witness(self, outcome: Outcome) -> Tensor | None:
+        """Return the solver's point, if the network really fails there."""
+        if outcome.point is None or not np.isfinite(outcome.point).all() or not outcome.objective > 0:
+            return None
+        box = self.question.cases.lower[self.number]
+        return self.question.confirm(self.encoding.input_of(outcome.point, box).unsqueeze(0), self.number)

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from surebound.attack.inner import ascend, box, random_point
 from surebound.errors import ConfigError
-from surebound.train.ascent import ascend, box, random_point
 from surebound.train.losses import cross_entropy, error
 from surebound.train.methods.base import Batch, Loss, Method
 

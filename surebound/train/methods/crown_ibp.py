@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from surebound.attack.inner import box
 from surebound.bounds.training.dual import bound_margins, fused_loss, relaxed_from, values_to_keep
 from surebound.bounds.training.engine import TrainingPass, training_pass
 from surebound.errors import ConfigError
 from surebound.interval import Interval
-from surebound.train.ascent import box
 from surebound.train.losses import cross_entropy, error, verified_error
 from surebound.train.methods.base import Batch, Loss, Method
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from surebound.attack.inner import box
 from surebound.bounds.training.engine import TrainingPass, training_pass
 from surebound.errors import ConfigError
-from surebound.train.ascent import box
 from surebound.train.losses import LOSSES, cross_entropy, error, verified_error
 from surebound.train.methods.base import Batch, Loss, Method
 from surebound.train.regularise import BoundRegulariser

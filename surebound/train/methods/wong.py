@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from surebound.attack.inner import box
 from surebound.bounds.linear.intermediate import relax
 from surebound.bounds.training.dual import bound_margins, values_to_keep
 from surebound.bounds.training.engine import training_pass
@@ -15,7 +16,6 @@ from surebound.bounds.training.projections.sketch import estimated_margins
 from surebound.errors import ConfigError
 from surebound.interval import Interval
 from surebound.numerics import Soundness
-from surebound.train.ascent import box
 from surebound.train.losses import cross_entropy, error, verified_error
 from surebound.train.methods.base import Batch, Loss, Method
 

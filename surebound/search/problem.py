@@ -35,6 +35,12 @@ class Problem:
         return Interval(*(torch.from_numpy(end).reshape(1, *shape) for end in ends))
 
     @property
+    def outputs(self) -> int:
+        """How many outputs the network has."""
+        shape = self.network.graph.by_name[self.network.graph.output].shape or (1, 1)
+        return int(shape[1] or 1)
+
+    @property
     def empty(self) -> bool:
         """Is there no input at all?"""
         return any(low > high for low, high in zip(self.lower, self.upper, strict=True))

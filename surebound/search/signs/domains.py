@@ -1,4 +1,4 @@
-"""Sub-problems of branch and bound: a target's margin over the executions whose ReLU inputs have given signs."""
+"""Sub-problems of branch and bound: a case's mixture over the executions whose ReLU inputs have given signs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from surebound.bounds.reduced.passes import Multipliers
 class Domains:
     """N open sub-problems of one example, over its U unstable ReLUs."""
 
-    target: Tensor  # (N,) int64: the row of the specification
+    case: Tensor  # (N,) int64
+    weights: Tensor  # (N, S) float64: the mixture of the case's rows
     m: Multipliers  # (N, U): signs, and the multipliers that gave ``upper``
-    upper: Tensor  # (N,) float64: sound upper bounds of the target's margin
+    upper: Tensor  # (N,) float64: sound upper bounds of the case's smallest row
     rounding: Tensor  # (N,) float64: how much of them is the rounding of the network and of its reduction
 
     def __len__(self) -> int:
-        return len(self.target)
+        return len(self.case)
 
     def __getitem__(self, index: Tensor) -> Domains:
-        return Domains(self.target[index], self.m[index], self.upper[index], self.rounding[index])
+        return Domains(
+            self.case[index], self.weights[index], self.m[index], self.upper[index], self.rounding[index]
+        )
 
     @classmethod
     def cat(cls, parts: list[Domains]) -> Domains:
@@ -35,8 +38,16 @@ class Domains:
             torch.cat([p.m.alphas for p in parts]),
             torch.cat([p.m.betas for p in parts]),
         )
-        rest = (torch.cat([getattr(p, name) for p in parts]) for name in ("upper", "rounding"))
-        return cls(torch.cat([p.target for p in parts]), m, *rest)
+        case, weights, upper, rounding = (
+            torch.cat([getattr(p, name) for p in parts]) for name in ("case", "weights", "upper", "rounding")
+        )
+        return cls(case, weights, m, upper, rounding)
+
+    @classmethod
+    def unknown(cls, case: Tensor, weights: Tensor, m: Multipliers) -> Domains:
+        """Return sub-problems of which no bound is known."""
+        upper = torch.full((len(case),), torch.inf, dtype=torch.float64)
+        return cls(case, weights, m, upper, torch.zeros_like(upper))
 
     @property
     def free(self) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from surebound.errors import QueryError
 from surebound.numerics import float_up
-from surebound.search.formulas.problem import Problem
+from surebound.search.problem import Problem
 from surebound.spec.formula import All, Any, AtLeast, Atom, Formula, as_bound
 
 #: Most cases that a formula may come to after cutting.
@@ -138,9 +138,9 @@ def ends(case: Case, problem: Problem) -> tuple[list[Fraction], list[Fraction]]:
     return lower, upper
 
 
-def coefficients(rows: Sequence[Atom], columns: Mapping[int, int]) -> tuple[Tensor, Tensor]:
-    """Rows as c (S, K) and d (S,) in float64: each times a positive number, c exact and d not too small."""
-    c = torch.zeros(len(rows), max(1, max(columns.values(), default=0) + 1), dtype=torch.float64)
+def coefficients(rows: Sequence[Atom], columns: Mapping[int, int], outputs: int) -> tuple[Tensor, Tensor]:
+    """Return rows as c (S, K) and d (S,) in float64: each times a positive number, c exact and d not too small."""
+    c = torch.zeros(len(rows), outputs, dtype=torch.float64)
     d = torch.zeros(len(rows), dtype=torch.float64)
     for i, row in enumerate(rows):
         common = math.lcm(*(value.denominator for _, value in row.terms))

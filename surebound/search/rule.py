@@ -7,62 +7,83 @@ on signs does not care how many inputs there are. Measured by benchmarks/splitti
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 
 from surebound.bounds.linear.intermediate import relax
 from surebound.errors import BoundError, UnsupportedOperatorError
 from surebound.graph import Program
-from surebound.interval import Interval
-from surebound.numerics import Soundness
 from surebound.rules import find
 from surebound.rules.relax_lines import Lines
+from surebound.search.question import Question
 
 #: Networks of at most this many inputs are searched by splitting the input box first, others by splitting on ReLUs.
 FEW_INPUTS = 8
+
+#: Boxes of more inputs than this are not split at all.
+MANY_INPUTS = 64
 
 #: Unless hardly any ReLU can change its sign: then there are few combinations of signs, and each is exact.
 FEW_RELUS = 32
 
 #: The two ways.
-SPLITS = ("input-splitting", "relu-splitting")
+INPUTS, SIGNS = SPLITS = ("input-splitting", "relu-splitting")
 
-#: Boxes that are bounded, and sub-problems that are open, before the other way of splitting is tried; then without end.
-PATIENCE = ((8_000, 200), (math.inf, 50_000))
+
+@dataclass(frozen=True)
+class Budget:
+    """How far a search goes before it gives up: sub-problems that are open at a time, and bounded in all."""
+
+    open: int
+    seen: float = math.inf
+
+
+#: Before the other way of splitting is tried; then without end.
+PATIENCE = (
+    {INPUTS: Budget(2_000_000, 8_000), SIGNS: Budget(200)},
+    {INPUTS: Budget(2_000_000), SIGNS: Budget(50_000)},
+)
 
 _RELUS = ("aten.relu.default", "aten.relu_.default")
 
 
-def ways(program: Program, box: Interval, mode: Soundness) -> list[tuple[str, float]]:
-    """Ways to split and how far to go: what suits the network over a box (1, *input) first, then the other."""
-    return schedule(SPLITS if boxes_first(program, box, mode) else tuple(reversed(SPLITS)))
+def ways(program: Program, question: Question, domains: int) -> list[tuple[str, Budget]]:
+    """Return ways to split and how far to go: what suits the network over the boxes first, then the other."""
+    inputs = question.cases.lower[0].numel()
+    if (
+        inputs > MANY_INPUTS or program.graph.input_shape[0] is not None
+    ):  # boxes go through the network many at a time
+        return [(SIGNS, Budget(domains))]
+    return schedule(SPLITS if boxes_first(program, question) else tuple(reversed(SPLITS)))
 
 
-def schedule(chosen: tuple[str, ...]) -> list[tuple[str, float]]:
-    """Ways in the given order, each with its patience.
+def schedule(chosen: tuple[str, ...]) -> list[tuple[str, Budget]]:
+    """Return ways in the given order, each with its patience.
 
     >>> schedule(("relu-splitting",))
-    [('relu-splitting', 50000)]
+    [('relu-splitting', Budget(open=50000, seen=inf))]
     """
     rounds = PATIENCE if len(chosen) > 1 else PATIENCE[-1:]
-    return [(way, most[SPLITS.index(way)]) for most in rounds for way in chosen]
+    return [(way, most[way]) for most in rounds for way in chosen]
 
 
-def boxes_first(program: Program, box: Interval, mode: Soundness) -> bool:
-    """The rule."""
-    if box.lower[0].numel() > FEW_INPUTS:
+def boxes_first(program: Program, question: Question) -> bool:
+    """Say whether boxes suit a network better: few inputs, and more than a few ReLUs without a sign."""
+    cases = question.cases
+    if cases.lower[0].numel() > FEW_INPUTS:
         return False
     try:
         with torch.no_grad():
-            root = relax(program, box, mode, own=True)
+            root = relax(program, cases.interval(int(cases.box[0])), question.mode, own=True)
     except (BoundError, UnsupportedOperatorError):
         return True
     steps = [root.steps[name] for name in root.activations]
     free = [step.free for step in steps if isinstance(step, Lines) and step.free is not None]
-    return sum(int(each.sum()) for each in free) > FEW_RELUS or not complete(program)
+    return sum(int(each.sum()) for each in free) > FEW_RELUS or not decided_by_signs(program)
 
 
-def complete(program: Program) -> bool:
+def decided_by_signs(program: Program) -> bool:
     """Do signs of ReLUs decide everything? So for a network of affine operators and ReLUs alone."""
     for node in program.graph.nodes:
         if not node.varies or node.op in _RELUS or node.op == "getitem":

@@ -9,13 +9,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from surebound.bounds.reduced.passes import Passes
+from surebound.attack.reduced import ReducedAttack
+from surebound.bounds.reduced.targets import Targets
 from surebound.numerics import proved
-from surebound.search.domains import Domains
-from surebound.search.leaf_attack import LeafAttack
-from surebound.search.leaves import Solve
-from surebound.search.region_walk import walk
-from surebound.search.relaxation import Optimum, optimum
+from surebound.search.signs.domains import Domains
+from surebound.search.signs.leaves import Solve
+from surebound.search.signs.region_walk import walk
+from surebound.search.signs.relaxation import Optimum, optimum
 
 _WALKS = 0.25  # of the time
 #: Of the time, for programs of sub-problems: where none of them proves one, and where all do.
@@ -29,11 +29,13 @@ class Programs:
     ``witness`` is set as soon as an attack from one of their solutions succeeds.
     """
 
-    def __init__(self, passes: Passes, attack: LeafAttack, solve: Solve, left: Callable[[], float]) -> None:
-        self._passes, self._attack, self._solve, self._left = passes, attack, solve, left
+    def __init__(
+        self, targets: Targets, attack: ReducedAttack, solve: Solve, left: Callable[[], float]
+    ) -> None:
+        self._targets, self._attack, self._solve, self._left = targets, attack, solve, left
         self._began, self._walking, self._solving = time.monotonic(), 0.0, 0.0  # seconds
         self._solved, self._closed = 0, 0
-        self._whole: set[int] = set()  # targets whose whole problem has had its program
+        self._whole: set[int] = set()  # cases whose whole problem has had its program
         self.first = False  # most programs proved what ascent could not: they come before every cut
         self.witness: Tensor | None = None
 
@@ -42,8 +44,8 @@ class Programs:
         began = time.monotonic()
         if self._attack.closest is None or self._walking > _WALKS * (began - self._began):
             return
-        x, target, _ = self._attack.closest
-        self._search_from(x, target)
+        x, case, _ = self._attack.closest
+        self._search_from(x, case)
         self._walking += time.monotonic() - began
 
     def bound(self, batch: Domains, own: Tensor, gaps: Tensor) -> tuple[Domains, Tensor]:
@@ -71,26 +73,26 @@ class Programs:
         return (_LEAST + (_MOST - _LEAST) * rate) * (now - self._began)
 
     def _program(self, one: Domains, own: Tensor) -> Optimum | None:
-        """Of one sub-problem, and attacks from its solution; first of all from that of the whole target's."""
-        target = int(one.target)
-        if target not in self._whole:
-            self._whole.add(target)
-            whole = optimum(self._passes, replace(one, m=one.m.unsplit()), own, self._solve)
+        """Solve one sub-problem's and attack from its solution; first of all from that of its whole case's."""
+        case = int(one.case)
+        if case not in self._whole:
+            self._whole.add(case)
+            whole = optimum(self._targets, replace(one, m=one.m.unsplit()), own, self._solve)
             if whole is not None:
-                self._search_from(whole.point, one.target)
+                self._search_from(whole.point, one.case)
         if self.witness is not None:
             return None
-        known = optimum(self._passes, one, own, self._solve)
+        known = optimum(self._targets, one, own, self._solve)
         if known is not None and not bool(proved(torch.tensor(known.upper))):
-            self.witness = self._attack(known.point.unsqueeze(0), one.target)
+            self.witness = self._attack(known.point.unsqueeze(0), one.case)
         return known
 
-    def _search_from(self, x: Tensor, target: Tensor) -> None:
+    def _search_from(self, x: Tensor, case: Tensor) -> None:
         """Attack from a point, then from the best points of the linear regions around it."""
-        self.witness = self._attack(x.unsqueeze(0), target)
+        self.witness = self._attack(x.unsqueeze(0), case)
         if self.witness is not None:
             return
-        for point in walk(self._passes, x, target, self._solve, lambda: self._left() > 0):
-            self.witness = self._attack(point.unsqueeze(0), target)
+        for point in walk(self._targets, x, case, self._solve, lambda: self._left() > 0):
+            self.witness = self._attack(point.unsqueeze(0), case)
             if self.witness is not None:
                 return

@@ -3,11 +3,12 @@
 requirement: float32 networks (B, ...) -> (B, K); bounds for every operator; MIP piecewise linear
 return:      one Verdict per example
 property:    ROBUST is a proof (``float_sound`` says of what); FALSIFIED has a witness that was re-run
-reference:   the engine is formulas
+reference:   search/formula.py
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -22,14 +23,12 @@ from surebound.graph import program_of
 from surebound.graph.runs import Runs, assemble
 from surebound.numerics import Soundness, exact_fraction
 from surebound.region import Box, LinfBall, Region
-from surebound.search.formulas.problem import Problem
-from surebound.search.formulas.search import STAGES, Search
-from surebound.search.splitting.rule import SPLITS
+from surebound.search.formula import STAGES, decide_formula
+from surebound.search.problem import Problem
+from surebound.search.rule import SPLITS
 from surebound.spec import Run, Spec
 from surebound.spec.formula import Atom, holds, opposite
-from surebound.verdict import Status, Verdict
-
-_STATUS = {"sat": Status.FALSIFIED, "unsat": Status.ROBUST, "timeout": Status.TIMEOUT}
+from surebound.verdict import Verdict
 
 
 def decide(
@@ -41,11 +40,13 @@ def decide(
     soundness: Soundness | str = Soundness.DEPLOYED,
     timeout: float = math.inf,
     seed: int = 0,
+    tolerance: bool = False,
 ) -> list[Verdict]:
     """Prove a specification at every input of a region, or find an input that violates it: one Verdict per example.
 
     ``spec``: one for all examples, or a list with one for each. ``stages``: which of "bounds", "attack",
-    "branch-and-bound" and "mip" to use; a proof by "mip" rests on the solver's tolerance and is not float-sound.
+    "branch-and-bound" and "mip" to use. What "mip" proves rests on the solver's tolerance: it stays UNKNOWN, unless
+    ``tolerance=True`` lets it count (never as float-sound).
     ``timeout``: seconds per example. A witness (C, H, W) is a point of the region; where a specification speaks of two
     points (``Spec.monotone``) it is x and then the others, (2, C, H, W).
 
@@ -68,8 +69,10 @@ def decide(
             one = region[i : i + 1]
             if id(each) not in known:  # traced once: no example's time
                 known[id(each)] = assemble(model, one.reference, each.formula, program_of)
-            began = time.monotonic()
-            verdicts.append(_Example(model, known[id(each)], one, mode).verdict(stages, began, timeout, seed))
+            deadline = time.monotonic() + timeout
+            verdicts.append(
+                _Example(model, known[id(each)], one, mode).verdict(stages, deadline, seed, tolerance)
+            )
     return verdicts
 
 
@@ -92,16 +95,12 @@ class _Example:
         )
         self._witness: Tensor | None = None
 
-    def verdict(self, stages: Sequence[str], began: float, timeout: float, seed: int) -> Verdict:
-        decision = Search(self._problem, self._judge, began + timeout, seed, stages).decide()
-        seconds = time.monotonic() - began
-        status = _STATUS.get(decision.found, Status.UNKNOWN)
-        if status is Status.FALSIFIED:
-            return Verdict(status, decision.stage, math.inf, self._witness, seconds, float_sound=True)
-        if status is Status.ROBUST:
-            sound = self._mode is Soundness.DEPLOYED and not decision.within_tolerance
-            return Verdict(status, decision.stage, 0.0, None, seconds, sound, decision.detail)
-        return Verdict(status, decision.stage, seconds=seconds, detail=decision.detail)
+    def verdict(self, stages: Sequence[str], deadline: float, seed: int, tolerance: bool) -> Verdict:
+        found = decide_formula(
+            self._problem, self._judge, deadline, seed=seed, stages=stages, tolerance=tolerance
+        )
+        # What was judged is the merged input; the witness is the points that it stands for.
+        return found if found.witness is None else dataclasses.replace(found, witness=self._witness)
 
     def _judge(self, x: Tensor) -> bool:
         """Is the property violated at a merged input (1, *input), by what the networks themselves compute there?"""

@@ -12,26 +12,28 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from surebound.bounds.reduced.passes import Multipliers, Passes
-from surebound.search.domains import Domains
-from surebound.search.leaves import Solve, best_point
+from surebound.attack.reduced import margin_at
+from surebound.bounds.reduced.passes import Multipliers
+from surebound.bounds.reduced.targets import Targets
+from surebound.search.signs.domains import Domains
+from surebound.search.signs.leaves import Solve, best_point
 
 _REGIONS = 8  # at most, from one point
 _BEYOND = 0.01  # of the way to a region's best point: how far beyond it the next region is looked for
 
 
 def walk(
-    passes: Passes, start: Tensor, target: Tensor, solve: Solve, go_on: Callable[[], bool]
+    targets: Targets, start: Tensor, case: Tensor, solve: Solve, go_on: Callable[[], bool]
 ) -> Iterator[Tensor]:
-    """Points (n,) with ever larger margins of a target (1,), from ``start`` (n,); float64 passes."""
-    x, best = start.double(), -torch.inf
+    """Yield points (n,) with ever larger smallest rows of a case (1,), from ``start`` (n,); float64 passes."""
+    passes, x, best = targets.passes, start.double(), -torch.inf
     for _ in range(_REGIONS):
         if not go_on():
             return
-        point = best_point(passes, _region_of(passes, x, target), solve)
+        point = best_point(targets, _region_of(targets, x, case), solve)
         if point is None:
             return
-        margin = _margin(passes, point, target)
+        margin = margin_at(passes, targets, point, case)
         if not margin > best + 1e-7:
             return
         yield point
@@ -40,15 +42,9 @@ def walk(
         x = torch.minimum(torch.maximum(further, passes.lower), passes.upper_end)
 
 
-def _region_of(passes: Passes, x: Tensor, target: Tensor) -> Domains:
-    """The executions whose ReLU inputs have the signs that they have at x."""
-    _, inside = passes.values(x.unsqueeze(0))
-    signs = torch.where(inside > 0, 1, -1).to(torch.int8)
+def _region_of(targets: Targets, x: Tensor, case: Tensor) -> Domains:
+    """Return the executions whose ReLU inputs have the signs that they have at x."""
+    _, inside = targets.passes.values(x.unsqueeze(0))
     nothing = torch.zeros_like(inside)
-    unknown = torch.full((1,), torch.inf, dtype=torch.float64)
-    return Domains(target, Multipliers(signs, nothing, nothing), unknown, torch.zeros_like(unknown))
-
-
-def _margin(passes: Passes, x: Tensor, target: Tensor) -> float:
-    v, _ = passes.values(x.unsqueeze(0))
-    return float(torch.linalg.vecdot(v, passes.outputs.up[target]) + passes.outputs.up_offset[target])
+    m = Multipliers(torch.where(inside > 0, 1, -1).to(torch.int8), nothing, nothing)
+    return Domains.unknown(case, targets.start(case), m)

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from surebound.bounds.reduced.passes import Passes
-from surebound.search.domains import Domains
-from surebound.search.leaves import Solve, Vector
+from surebound.bounds.reduced.targets import Row, Targets
+from surebound.search.signs.domains import Domains
+from surebound.search.signs.leaves import Solve, Vector
 from surebound.solvers import Problem
 
 #: The coefficient of a ReLU's input may be so many times the largest one of a ReLU. A limit makes contradictory signs
@@ -34,18 +35,19 @@ class Optimum:
     gaps: Tensor  # (1, U): how far each ReLU's output lies above ReLU of its input
 
 
-def optimum(passes: Passes, domain: Domains, own: Tensor, solve: Solve) -> Optimum | None:
-    """Of one sub-problem whose bound has the coefficients ``own`` (1, U); float64 passes; None if the solver fails."""
-    problem = _problem(passes, domain, float(own.abs().max()))
+def optimum(targets: Targets, domain: Domains, own: Tensor, solve: Solve) -> Optimum | None:
+    """Solve the program of one sub-problem, whose bound has the coefficients ``own`` (1, U) of ReLUs; float64 passes.
+
+    Its rows are mixed as its weights say. Return None if the solver fails.
+    """
+    passes, row = targets.passes, targets.mixed(domain.case, domain.weights)
+    problem = _problem(passes, row, domain, float(own.abs().max()))
     outcome = None if problem is None else solve(problem)
     if outcome is None or outcome.row_duals is None or outcome.point is None:
         return None
     n, count = passes.inputs, passes.unstable
     through = torch.from_numpy(-outcome.row_duals[:count]).unsqueeze(0)
-    rows = passes.outputs
-    found = passes.pull_through(
-        rows.up[domain.target], rows.up_offset[domain.target], domain.m.signs, through
-    )
+    found = passes.pull_through(row.a, row.offset, domain.m.signs, through, row.owed)
     x, y, z = (
         torch.from_numpy(part.copy()) for part in np.split(outcome.point, [n, n + count, n + 2 * count])[:3]
     )
@@ -53,7 +55,7 @@ def optimum(passes: Passes, domain: Domains, own: Tensor, solve: Solve) -> Optim
     return Optimum(float(passes.upper(found)), x.clamp(passes.lower, passes.upper_end), gaps)
 
 
-def _problem(passes: Passes, domain: Domains, largest: float) -> Problem | None:
+def _problem(passes: Passes, row: Row, domain: Domains, largest: float) -> Problem | None:
     """Columns: inputs, ReLU outputs y and inputs x, two slacks of each x. Rows: x; y above two lines, below one.
 
     None where a number is not finite, which no solver takes.
@@ -65,11 +67,10 @@ def _problem(passes: Passes, domain: Domains, largest: float) -> Problem | None:
     lower, upper = np.where(signs > 0, 0.0, lower), np.where(signs < 0, 0.0, upper)
     side = np.where(signs > 0, right, left)
     lines = [np.where(signs == 0, slope, side) for slope in (left, right, chord)]
-    target = int(domain.target[0])
     objective = np.zeros(passes.columns + 3 * count)
-    objective[: passes.outputs.up.shape[1]] = passes.outputs.up[target].numpy()
+    objective[: row.a.shape[1]] = row.a[0].numpy()
     objective[passes.columns + count :] = -_LARGEST * max(largest, 1e-6)
-    offset = float(passes.outputs.up_offset[target])
+    offset = float(row.offset[0])
     if not all(bool(np.isfinite(v).all()) for v in (rows, constant, objective, offset, lower, upper)):
         return None
     sparse, one = scipy.sparse, scipy.sparse.identity(count)

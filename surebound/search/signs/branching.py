@@ -17,7 +17,8 @@ from surebound.bounds.linear.alpha import Adam
 from surebound.bounds.reduced.descent import descend
 from surebound.bounds.reduced.network import Reduced
 from surebound.bounds.reduced.passes import Passes
-from surebound.search.domains import Domains
+from surebound.bounds.reduced.targets import Row
+from surebound.search.signs.domains import Domains
 
 
 def candidates(reduced: Reduced, own: Tensor, gaps: Tensor, domains: Domains, count: int) -> Tensor:
@@ -36,10 +37,8 @@ def candidates(reduced: Reduced, own: Tensor, gaps: Tensor, domains: Domains, co
     return torch.stack(both, 2).flatten(1)[:, :count]
 
 
-def choose(
-    passes: Passes, rows: tuple[Tensor, Tensor], own: Tensor, entries: Tensor, domains: Domains, probe: Adam
-) -> Domains:
-    """The halves of every sub-problem, cut at one of its candidates (N, k). rows: a (N, V), offset (N,)."""
+def choose(passes: Passes, row: Row, own: Tensor, entries: Tensor, domains: Domains, probe: Adam) -> Domains:
+    """Cut every sub-problem at one of its candidates (N, k) into two halves. row: what each is bounded for."""
     count = entries.shape[1]
     index = torch.arange(len(domains)).repeat_interleave(count)
     at = entries.flatten()
@@ -47,8 +46,9 @@ def choose(
     if count == 1:
         return halves
     twice = index.repeat(2)
-    m, _ = descend(passes, rows[0][twice], rows[1][twice], halves.m, probe, goal=-1e-4)
-    bounds = passes.upper(passes.pull(rows[0][twice], rows[1][twice], m))
+    both_rows = row[twice]
+    m, _ = descend(passes, both_rows.a, both_rows.offset, halves.m, probe, goal=-1e-4)
+    bounds = passes.upper(passes.pull(both_rows.a, both_rows.offset, m))
     bounds = bounds.clamp(min=0).reshape(2, -1, count)  # a proved half is as good as any
     value = bounds.max(0).values + 0.1 * bounds.min(0).values
     best = value.argmin(1) + count * torch.arange(len(domains))  # (N,) into N k

@@ -1,0 +1,147 @@
+"""Sub-problems by parts of the input box, for networks of few inputs: any operators, several rows at once.
+
+requirement: few inputs (the number of boxes grows with their number)
+property:    sound for the executions that the mode names; complete for rows that are not within rounding of 0
+reference:   Bunel et al. 2020, section 5; mixtures as in search/mixing.py
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from surebound.attack.climb import climb, clip, smallest_row
+from surebound.bounds.linear.intermediate import relax
+from surebound.graph import Program
+from surebound.interval import Interval
+from surebound.numerics import proved
+from surebound.search.branch_and_bound import Tree
+from surebound.search.mixing import mixed_upper
+from surebound.search.question import Question
+
+#: Activations of a batch of boxes, which bound memory and the time of a round.
+ENTRIES = 400_000
+
+#: A box whose sides are all this much of its case's is not cut further: what it lacks is precision.
+SMALLEST_SHARE = 2.0**-20
+
+#: A round of few boxes takes as long as one of this many.
+SMALLEST_ROUND = 128
+
+#: Points of a round that are checked.
+_TRIES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """N open boxes."""
+
+    lower: Tensor  # (N, *input)
+    upper_end: Tensor  # (N, *input)
+    case: Tensor  # (N,)
+    upper: Tensor  # (N,) float64: the bound of the whole that it was cut from, or its own
+
+    @property
+    def rounding(self) -> Tensor:
+        """How much of the bounds is rounding is not known."""
+        return torch.zeros_like(self.upper)
+
+    def __len__(self) -> int:
+        return len(self.case)
+
+    def __getitem__(self, index: Tensor) -> Boxes:
+        return Boxes(self.lower[index], self.upper_end[index], self.case[index], self.upper[index])
+
+
+class InputSplitter:
+    """The boxes of one question's cases."""
+
+    def __init__(self, program: Program, question: Question, end: float) -> None:
+        self._program, self._question, self._end = program, question, end
+        lower, upper = question.cases.boxes
+        self._least = (upper - lower).flatten(1) * SMALLEST_SHARE  # (N, n)
+        self.at_once = max(1, min(4096, ENTRIES // max(1, program.graph.entries)))
+
+    def roots(self) -> Boxes:
+        """Return the cases' own boxes."""
+        cases = self._question.cases
+        unknown = torch.full((len(cases),), math.inf, dtype=torch.float64)
+        return Boxes(*cases.boxes, torch.arange(len(cases)), unknown)
+
+    def join(self, parts: Sequence[Boxes]) -> Boxes:
+        """Return all of several."""
+        return Boxes(
+            *(
+                torch.cat([getattr(p, name) for p in parts])
+                for name in ("lower", "upper_end", "case", "upper")
+            )
+        )
+
+    def advance(self, batch: Boxes, tree: Tree) -> Boxes | None:
+        """Bound a batch by one pass with bounds of its own inside the network; attack and halve what is left."""
+        tree.seen += max(len(batch), SMALLEST_ROUND)
+        cases, box = self._question.cases[batch.case], Interval(batch.lower, batch.upper_end)
+        relaxed = relax(self._program, box, self._question.mode, own=True)
+        found = relaxed.evaluate(cases.c, cases.finite_d)
+        a = found.form.coefficients
+        mixed, weights = mixed_upper(a, found.form.offset, box, cases.valid)
+        alone = torch.where(cases.valid, found.upper.double(), torch.inf).amin(1)
+        upper = torch.fmin(mixed, alone)
+        if relaxed.infeasible is not None:
+            upper = torch.where(relaxed.infeasible, -torch.inf, upper)
+        batch = Boxes(batch.lower, batch.upper_end, batch.case, upper)
+        done = proved(upper)
+        tree.settle(batch[done])
+        left = (~done).nonzero()[:, 0]
+        if not len(left):
+            return None
+        batch = batch[left]
+        slope = torch.einsum("bs,sbn->bn", weights[left], a[:, left].flatten(2).double())  # (N, n)
+        tree.witness = self._attacked(batch, slope.reshape(batch.lower.shape))
+        return batch if tree.witness is not None else self._halves(batch, slope, tree)
+
+    def _attacked(self, batch: Boxes, slope: Tensor) -> Tensor | None:
+        cases, confirm = self._question.cases[batch.case], self._question.confirm
+        corner = torch.where(slope > 0, batch.upper_end, batch.lower)
+        middle = clip(batch.lower / 2 + batch.upper_end / 2, batch.lower, batch.upper_end)
+        points, twice = torch.cat([corner, middle]), torch.cat([cases.box, cases.box])
+        value = smallest_row(self._program(points), cases.c.repeat(2, 1, 1), cases.d.repeat(2, 1))
+        for i in (value >= 0).nonzero()[:_TRIES, 0].tolist():
+            witness = confirm(points[i : i + 1], int(twice[i]))
+            if witness is not None:
+                return witness
+        best = int(value.nan_to_num(-torch.inf).argmax())
+        one = torch.tensor([best % len(batch)])
+        rows = cases[one]
+        climbed = climb(
+            self._program, points[best : best + 1], batch.lower[one], batch.upper_end[one], rows.c, rows.d, self._end
+        )  # fmt: skip
+        found = (confirm(point, int(rows.box)) for point, _ in climbed)
+        return next((witness for witness in found if witness is not None), None)
+
+    def _halves(self, batch: Boxes, slope: Tensor, tree: Tree) -> Boxes | None:
+        """Cut each box where its bound changes most, in the middle; settle, open, those too small to cut."""
+        low, high = batch.lower.flatten(1), batch.upper_end.flatten(1)
+        middle = low / 2 + high / 2
+        possible = (low < middle) & (middle < high) & (high - low > self._least[batch.case])
+        width, steep = (high - low).double(), slope.abs()
+        # Where the bound does not depend on an input at all, its relaxation may still: long sides count a little.
+        score = width * (steep + 0.01 * steep.amax(1, keepdim=True)) + width * 1e-9
+        axis = torch.where(possible, score.nan_to_num(0.0), -1.0).argmax(1, keepdim=True)
+        free = possible.any(1)
+        tree.settle(batch[~free])
+        kept = free.nonzero()[:, 0]
+        if not len(kept):
+            return None
+        cut, shape = middle.gather(1, axis), batch.lower.shape[1:]
+        left_high, right_low = high.scatter(1, axis, cut)[kept], low.scatter(1, axis, cut)[kept]
+        return Boxes(
+            torch.cat([low[kept], right_low]).reshape(-1, *shape),
+            torch.cat([left_high, high[kept]]).reshape(-1, *shape),
+            batch.case[kept].repeat(2),
+            batch.upper[kept].nan_to_num(math.inf).repeat(2),
+        )

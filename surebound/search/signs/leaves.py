@@ -1,0 +1,183 @@
+"""Leaves where every ReLU is split: the network is affine there, and a linear program decides.
+
+The program's multipliers of the rows and of the splits are the weights and the beta of the leaf's bound, so that the
+proof is the usual one, with its rounding paid; the solver is not trusted. Its optimum is a candidate for a witness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy  # its parts are loaded when they are used: `sparse` takes as long as a small query
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from surebound.bounds.reduced.passes import Multipliers, Pass, Passes
+from surebound.bounds.reduced.targets import Targets
+from surebound.search.signs.domains import Domains
+from surebound.solvers import Outcome, Problem, SolverStatus
+
+Vector = NDArray[np.float64]
+Solve = Callable[[Problem], Outcome]
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """What is known of a leaf after its linear program."""
+
+    upper: float  # sound
+    point: Tensor | None = None  # (n,) float64: where the smallest row is largest
+
+
+@dataclass(frozen=True, eq=False)
+class _Affine:
+    """Functions matrix x + constant of the n inputs: the case's rows, or the splits, each times its sign, >= 0."""
+
+    matrix: Vector  # (R, n)
+    constant: Vector  # (R,)
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite(self.matrix).all() and np.isfinite(self.constant).all())
+
+
+def settle(targets: Targets, leaf: Domains, solve: Solve) -> Leaf:
+    """Bound the case of one leaf; float64 passes."""
+    upper = _bound(targets, leaf, leaf.weights, torch.zeros_like(leaf.m.betas))
+    program = None if upper <= 0 else _Program.of(targets, leaf)
+    if program is None:
+        return Leaf(upper)
+    outcome = solve(program.problem())
+    if outcome.status is SolverStatus.INFEASIBLE:  # the signs alone contradict each other: say how
+        duals = _contradiction(program.splits, program.lower, program.upper, upper, solve)
+        return Leaf(upper if duals is None else min(upper, _sound(targets, leaf, leaf.weights, duals)))
+    if outcome.row_duals is not None:
+        weights, betas = program.multipliers(outcome.row_duals, leaf.weights)
+        upper = min(upper, _sound(targets, leaf, weights, betas))
+    return Leaf(upper, program.point(outcome))
+
+
+def best_point(targets: Targets, leaf: Domains, solve: Solve) -> Tensor | None:
+    """Return the point (n,) of a leaf where the smallest row is largest, by the solver's word alone."""
+    program = _Program.of(targets, leaf)
+    return None if program is None else program.point(solve(program.problem()))
+
+
+def _pulled(passes: Passes, a: Tensor, offset: Tensor, m: Multipliers, owed: Tensor | None = None) -> Pass:
+    return passes.pull(a, offset, m.to(torch.float64), owed)
+
+
+def _bound(targets: Targets, leaf: Domains, weights: Tensor, betas: Tensor) -> float:
+    row = targets.mixed(leaf.case, weights)
+    m = replace(leaf.m, betas=betas)
+    return float(targets.passes.upper(_pulled(targets.passes, row.a, row.offset, m, row.owed)))
+
+
+def _sound(targets: Targets, leaf: Domains, weights: Tensor, duals: Vector) -> float:
+    """Return the sound bound that weights of the rows and multipliers of the splits give."""
+    return _bound(targets, leaf, weights, torch.from_numpy(np.abs(duals)).unsqueeze(0))
+
+
+@dataclass(frozen=True, eq=False)
+class _Program:
+    """Maximise the smallest row over the box and the splits; of one row, the row itself."""
+
+    rows: _Affine
+    splits: _Affine
+    lower: Vector
+    upper: Vector
+    valid: NDArray[np.bool_]  # (S,)
+
+    @classmethod
+    def of(cls, targets: Targets, leaf: Domains) -> _Program | None:
+        """Return None where a number is not finite, which no solver takes."""
+        passes, valid = targets.passes, targets.valid[leaf.case[0]]
+        up, offset = targets.rows(leaf.case)
+        a, b = up[0][valid], offset[0][valid]
+        m = leaf.m[torch.zeros(len(a), dtype=torch.int64)]
+        plain = _pulled(passes, a, b, replace(m, betas=torch.zeros_like(m.betas)))
+        rows = _Affine(plain.a.numpy(), plain.offset.numpy())
+        splits = _splits(passes, leaf.m)
+        if not (rows.finite and splits.finite):
+            return None
+        return cls(rows, splits, passes.lower.numpy(), passes.upper_end.numpy(), valid.numpy())
+
+    @property
+    def several(self) -> bool:
+        return len(self.rows.constant) > 1
+
+    def problem(self) -> Problem:
+        n, more = len(self.lower), int(self.several)
+        objective = np.append(np.zeros(n), 1.0) if self.several else self.rows.matrix[0]
+        matrix, least = self.splits.matrix, -self.splits.constant
+        if self.several:  # maximise t with every row >= t
+            whole = np.concatenate([self.rows.matrix, matrix])
+            last = np.where(np.arange(len(whole)) < len(self.rows.matrix), -1.0, 0.0)
+            matrix = np.hstack([whole, last[:, None]])
+            least = np.concatenate([-self.rows.constant, least])
+        return Problem(
+            objective=objective,
+            offset=0.0 if self.several else float(self.rows.constant[0]),
+            matrix=scipy.sparse.csr_array(matrix),
+            row_lower=least,
+            row_upper=np.full(len(least), np.inf),
+            lower=np.append(self.lower, [-np.inf] * more),
+            upper=np.append(self.upper, [np.inf] * more),
+            integral=np.zeros(n + more, dtype=bool),
+        )
+
+    def multipliers(self, duals: Vector, weights: Tensor) -> tuple[Tensor, Vector]:
+        """Return weights (1, S) of the rows, of sum 1, and multipliers of the splits that go with them."""
+        if not self.several:
+            return weights, duals
+        sizes = np.abs(duals)
+        count, total = len(self.rows.constant), sizes[: len(self.rows.constant)].sum()
+        if not total > 0:
+            return weights, sizes[count:]
+        spread = np.zeros(len(self.valid))
+        spread[self.valid] = sizes[:count] / total
+        return torch.from_numpy(spread).unsqueeze(0), sizes[count:] / total
+
+    def point(self, outcome: Outcome) -> Tensor | None:
+        return None if outcome.point is None else torch.from_numpy(outcome.point[: len(self.lower)].copy())
+
+
+def _splits(passes: Passes, m: Multipliers) -> _Affine:
+    """Return every split's input as an affine function of the network's input, from above in the split's direction."""
+    matrix, constant = [np.zeros((0, passes.inputs))], [np.zeros(0)]
+    for layer in passes.layers:
+        sign = m.signs[0, layer.own].double()
+        up = (sign > 0).unsqueeze(1)
+        a = torch.where(up, layer.up, -layer.low)
+        offset = torch.where(sign > 0, layer.up_offset, -layer.low_offset)
+        free = Multipliers(m.signs, m.alphas.double(), torch.zeros_like(m.betas).double())
+        found = passes.pull(a, offset, free[torch.zeros(len(a), dtype=torch.int64)])
+        matrix.append(found.a.numpy())
+        constant.append(found.offset.numpy())
+    return _Affine(np.concatenate(matrix), np.concatenate(constant))
+
+
+def _contradiction(
+    splits: _Affine, lower: Vector, upper: Vector, bound: float, solve: Solve
+) -> Vector | None:
+    """Return multipliers for a leaf that holds no input: those of the least total violation, scaled up."""
+    count, inputs = splits.matrix.shape
+    elastic = Problem(
+        objective=np.concatenate([np.zeros(inputs), -np.ones(count)]),
+        offset=0.0,
+        matrix=scipy.sparse.csr_array(scipy.sparse.hstack([splits.matrix, scipy.sparse.identity(count)])),
+        row_lower=-splits.constant,
+        row_upper=np.full(count, np.inf),
+        lower=np.concatenate([lower, np.zeros(count)]),
+        upper=np.concatenate([upper, np.full(count, np.inf)]),
+        integral=np.zeros(inputs + count, dtype=bool),
+    )
+    outcome = solve(elastic)
+    if outcome.row_duals is None or not outcome.objective < 0:
+        return None
+    scale = 2 * (bound + 1e-6) / -outcome.objective  # a violation this large, twice, outweighs the margin
+    duals: Vector = scale * outcome.row_duals
+    return duals

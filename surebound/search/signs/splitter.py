@@ -1,0 +1,196 @@
+"""Sub-problems by signs of ReLU inputs: bounded with optimised multipliers, attacked, cut at the ReLU that gains most.
+
+Where nothing is left to cut, a linear program finds the multipliers; where ascent in them is stuck, one helps
+(search/signs/programs.py). A split is on the value that the execution itself computes, so that the halves cover every
+execution.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from surebound.attack.reduced import ReducedAttack
+from surebound.bounds.reduced.descent import descend
+from surebound.bounds.reduced.network import Reduced
+from surebound.bounds.reduced.passes import Multipliers, Pass, Passes
+from surebound.bounds.reduced.reduction import reduce_network
+from surebound.bounds.reduced.targets import Row, Targets
+from surebound.graph import Program
+from surebound.interval import Interval
+from surebound.numerics import SOLVER_FEASIBILITY, Soundness, proved
+from surebound.search.branch_and_bound import Options, Tree
+from surebound.search.mixing import mixed_upper
+from surebound.search.question import Question
+from surebound.search.signs.branching import candidates, choose
+from surebound.search.signs.domains import Domains
+from surebound.search.signs.leaves import settle
+from surebound.search.signs.programs import Programs
+from surebound.search.workspace import Workspace
+from surebound.solvers import Limits, Outcome, Problem
+
+#: So many sub-problems are bounded before linear programs help, and so many at once where they bound all of them.
+PROGRAMS_AFTER = 64
+PROGRAMS_BATCH = 8
+PROGRAM_SECONDS = 10.0  # for one of them
+
+#: A bound this far below 0 is worth no more optimisation.
+_GOAL = -1e-4
+
+
+class SignSplitter:
+    """The sub-problems of one question's cases over one box."""
+
+    def __init__(
+        self,
+        reduced: Reduced,
+        number: int,
+        question: Question,
+        workspace: Workspace,
+        options: Options,
+        tree: Tree,
+    ) -> None:
+        self.reduced, self.options, self.tree, self._workspace = reduced, options, tree, workspace
+        self.valid, self._numbers = question.cases.valid, question.numbers
+        self.fast = Targets(Passes(reduced, reduced.lower.dtype), self.valid)
+        self.exact = Targets(Passes(reduced, torch.float64), self.valid)
+        outputs = reduced.outputs
+        rounding = 0.5 * (outputs.up_offset - outputs.low_offset).reshape(self.valid.shape)
+        self.rounding = torch.where(self.valid, rounding, 0.0).amax(1)  # (N,)
+        shape = question.cases.lower[:1].shape
+        self.attack = ReducedAttack(self.fast, lambda x: question.confirm(x.reshape(shape), number))
+        self.programs = Programs(self.exact, self.attack, self._solve, lambda: tree.left)
+
+    @classmethod
+    def over(
+        cls,
+        program: Program,
+        box: Interval,
+        mode: Soundness,
+        number: int,
+        question: Question,
+        workspace: Workspace,
+        options: Options,
+        tree: Tree,
+    ) -> SignSplitter:
+        """Reduce the network over the box of that number for all rows of the question's cases."""
+        cases = question.cases
+        c = (
+            cases.c.flatten(0, 1).to(box.lower.dtype)
+            if cases.c.dtype != torch.float64
+            else cases.c.flatten(0, 1)
+        )
+        reduced = reduce_network(program, box, c, mode, d=cases.finite_d.flatten())
+        return cls(reduced, number, question, workspace, options, tree)
+
+    @property
+    def at_once(self) -> int:
+        """Say how many sub-problems to bound together."""
+        return min(self.options.batch, PROGRAMS_BATCH) if self.programs.first else self.options.batch
+
+    def roots(self) -> Domains:
+        """Return the cases themselves, about which nothing is known."""
+        count = len(self.valid)
+        slopes = [layer.slope for layer in self.reduced.layers]
+        dtype = self.fast.passes.dtype
+        alphas = (torch.cat(slopes) if slopes else self.reduced.lower[:0]).to(dtype).repeat(count, 1)
+        m = Multipliers(torch.zeros(alphas.shape, dtype=torch.int8), alphas, torch.zeros_like(alphas))
+        case = torch.arange(count)
+        return Domains.unknown(case, self.exact.start(case), m)
+
+    def join(self, parts: Sequence[Domains]) -> Domains:
+        """Return all of several."""
+        return Domains.cat(list(parts))
+
+    def advance(self, batch: Domains, tree: Tree) -> Domains | None:
+        """Bound a batch; what is not proved is attacked and cut in two."""
+        tree.seen += len(batch)
+        adam = self.options.root if bool(torch.isinf(batch.upper).any()) else self.options.node
+        row = self._row(self.fast, batch)
+        best, gaps = descend(self.fast.passes, row.a, row.offset, batch.m, adam, goal=_GOAL)
+        batch, found = self._bounded(dataclasses.replace(batch, m=best))
+        index = self._open(batch)
+        if not len(index):
+            return None
+        batch, found, gaps = batch[index], found.select(index), gaps[index]
+        tree.witness = self.attack(self.exact.passes.corner(found), batch.case)
+        if tree.witness is None and tree.seen >= PROGRAMS_AFTER:
+            batch, found, gaps = self._by_programs(batch, found, gaps)
+        if tree.witness is not None or not len(batch):
+            return batch if len(batch) else None
+        leaf = ~batch.free.any(1)
+        for i in leaf.nonzero():  # (1,) each
+            if tree.left <= 0:  # a program each: a batch of leaves would take long after its time
+                return batch
+            self._leaf(batch[i])
+        keep = (~leaf).nonzero()[:, 0]
+        if not len(keep):
+            return None
+        batch, own = batch[keep], found.own[keep].to(batch.m.alphas.dtype)
+        room = max(1, self.options.batch // (2 * len(batch)))
+        entries = candidates(self.reduced, own, gaps[keep], batch, min(room, self.options.candidates))
+        return choose(self.fast.passes, self._row(self.fast, batch), own, entries, batch, self.options.probe)
+
+    def _row(self, targets: Targets, batch: Domains) -> Row:
+        return targets.mixed(batch.case, batch.weights)
+
+    def _open(self, batch: Domains) -> Tensor:
+        """Settle what is proved; return the places (n,) of the rest."""
+        done = proved(batch.upper)
+        self.tree.settle(batch[done])
+        return (~done).nonzero()[:, 0]
+
+    def _bounded(self, batch: Domains) -> tuple[Domains, Pass]:
+        """Bound sub-problems soundly with their multipliers; with several rows, weigh these anew."""
+        passes, m, upper = self.exact.passes, batch.m.to(torch.float64), batch.upper
+        if self.exact.width > 1:
+            bound, weights = self._weighed(batch, m)
+            batch, upper = dataclasses.replace(batch, weights=weights), torch.fmin(upper, bound)
+        row = self._row(self.exact, batch)
+        found = passes.pull(row.a, row.offset, m, row.owed)
+        upper = torch.fmin(upper, passes.upper(found))
+        rounding = passes.rounding(found) + self.rounding[batch.case]
+        return dataclasses.replace(batch, upper=upper, rounding=rounding), found
+
+    def _weighed(self, batch: Domains, m: Multipliers) -> tuple[Tensor, Tensor]:
+        """Bound every row by itself and the best mixture of them: sound bounds (N,) and its weights (N, S)."""
+        passes, count, width = self.exact.passes, len(batch), self.exact.width
+        up, offset = self.exact.rows(batch.case)
+        again = torch.arange(count).repeat_interleave(width)
+        found = passes.pull(up.flatten(0, 1), offset.flatten(), m[again])
+        alone, valid = passes.upper(found).reshape(count, width), self.valid[batch.case]
+        paid = passes.paid(found).reshape(count, width)
+        box = Interval(passes.lower.expand(count, -1), passes.upper_end.expand(count, -1))
+        forms = found.a.reshape(count, width, -1).transpose(0, 1)
+        mixed, weights = mixed_upper(forms, paid.t(), box, valid)
+        return torch.fmin(torch.where(valid, alone, torch.inf).amin(1), mixed), weights
+
+    def _solve(self, problem: Problem) -> Outcome:
+        limits = Limits(SOLVER_FEASIBILITY, max(0.0, min(self.tree.left, PROGRAM_SECONDS)))
+        return self._workspace.solver(self.options.solver).solve(problem, limits)
+
+    def _by_programs(self, batch: Domains, found: Pass, gaps: Tensor) -> tuple[Domains, Pass, Tensor]:
+        """Return what linear programs leave open of a batch; or find a witness."""
+        self.programs.walk()
+        if self.programs.witness is None:
+            batch, gaps = self.programs.bound(batch, found.own, gaps)
+        self.tree.witness = self.programs.witness
+        index = self._open(batch)
+        return batch[index], found.select(index), gaps[index]
+
+    def _leaf(self, leaf: Domains) -> None:
+        """Settle a sub-problem that has nothing left to split."""
+        tree, found = self.tree, settle(self.exact, leaf, self._solve)
+        if found.point is not None and tree.witness is None:
+            tree.witness = self.attack(found.point.unsqueeze(0), leaf.case)
+        upper = torch.fmin(leaf.upper, torch.tensor([found.upper], dtype=leaf.upper.dtype))
+        tree.settle(dataclasses.replace(leaf, upper=upper))
+        if not bool(proved(upper)) and tree.witness is None and tree.left > 0:
+            tree.within_rounding = self.options.reals  # else a counterexample may still turn up elsewhere
+            name = int(self._numbers[leaf.case])
+            tree.undecided = (
+                f"case {name}: a leaf's bound is {float(upper):.3g}, too close to 0 for its rounding"
+            )

@@ -1,0 +1,53 @@
+"""The attack on questions of any kind: gradient ascent on the smallest row of every open case."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import ClassVar
+
+import torch
+
+from surebound.attack.climb import climb, starts
+from surebound.search.question import Finding, Question, Questions
+from surebound.search.stages.base import Stage
+from surebound.search.workspace import Workspace
+
+
+@dataclasses.dataclass(frozen=True)
+class Ascent(Stage):
+    """Climb from the middle of every case's box and from random points, some at a time.
+
+    points:  starts that are climbed together
+    checked: points of these that are run through the network
+    """
+
+    name: ClassVar[str] = "attack"
+    is_attack: ClassVar[bool] = True
+    points: int = 64
+    cases: int = 256  # at most, the first ones
+    checked: int = 64
+
+    def decide(self, questions: Questions, workspace: Workspace) -> list[Finding]:
+        return [self._one(questions.one(i), workspace) for i in range(len(questions))]
+
+    def _one(self, question: Question, workspace: Workspace) -> Finding:
+        end = time.monotonic() + question.seconds
+        cases = question.cases[torch.arange(min(len(question.cases), self.cases))]
+        program = workspace.program(cases.lower[:1])
+        restarts = max(1, self.points // max(1, len(cases)))
+        for part in torch.split(torch.arange(len(cases)), self.points):
+            some = cases[part]
+            low, high = some.boxes
+            again = torch.arange(len(some)).repeat(restarts)
+            climbed = climb(
+                program, starts(low, high, question.seed, restarts), low[again], high[again], some.c[again],
+                some.d[again], end,
+            )  # fmt: skip
+            for tried, (point, start) in enumerate(climbed):
+                witness = question.confirm(point, int(some.box[again[start]]))
+                if witness is not None:
+                    return Finding(witness=witness)
+                if tried >= self.checked or time.monotonic() > end:
+                    break
+        return Finding()
