@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from pathlib import Path
@@ -274,9 +273,7 @@ def test_sparsity() -> None:
     assert sparsity(torch.tensor([[[[1.0, 0.0], [0.005, -0.5]]]])) == 0.5
 
 
-def test_interrupting_the_command(
-    tmp_path: Path, surebound: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupting_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Bench, "train", lambda self, training: False)
     result = reproduce("figure-2", "--out", tmp_path)
     assert result.exit_code == 3 and "goes on from here" in result.stderr
