@@ -41,7 +41,7 @@ def ops(
 
 def row(rule: Rule) -> tuple[str, ...]:
     """One operator's line; a dash where the method cannot use it."""
-    from surebound.rules.mip_apart import APART
+    from surebound.rules.mip.apart import APART
 
     affine = rule.affine is not None or bool(rule.also)
     # A tensor taken apart, or one of a given shape: entries move, or do not vary at all.

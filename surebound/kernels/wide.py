@@ -152,7 +152,7 @@ def grow(
 def relu_lines(
     lower: Tensor, upper: Tensor, sound: bool, least: float, factor: float, extra: float, under: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor] | None:
-    """Lines of a ReLU between bounds (B, *value): see ``rules.relax_relu``, whose numbers these are.
+    """Lines of a ReLU between bounds (B, *value): see ``rules.relax.relu``, whose numbers these are.
 
     Slope of the chord, lower slope, intercept, where the sign is open, and under (1 + the largest |bound|) (B,) in
     float64. None also where some number is not finite.

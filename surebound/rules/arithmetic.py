@@ -15,7 +15,7 @@ from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.numerics import Soundness, defined, has_subnormal, outward, pay, tiny
 from surebound.rules.activation import elementwise_interval
-from surebound.rules.mip_arithmetic import encode_difference, encode_product, encode_quotient, encode_sum
+from surebound.rules.mip.arithmetic import encode_difference, encode_product, encode_quotient, encode_sum
 from surebound.rules.power import SQUARE, check_clear_of_zero
 from surebound.rules.registry import Affine, Context, Local, Rule, register
 

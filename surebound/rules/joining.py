@@ -11,7 +11,7 @@ from torch import Tensor
 
 from surebound.errors import BoundError
 from surebound.interval import Interval
-from surebound.rules.mip_arithmetic import encode_concatenation, encode_stack
+from surebound.rules.mip.arithmetic import encode_concatenation, encode_stack
 from surebound.rules.registry import Affine, Context, Local, Rule, register
 from surebound.rules.selection import lowers, monotone, refuse_varying, uppers
 from surebound.rules.shape import overload_of, zero

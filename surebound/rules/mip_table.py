@@ -12,8 +12,8 @@ from surebound.rules import (  # noqa: F401  (they register the rows that this f
     reduction,
     selection,
 )
-from surebound.rules.mip_apart import APART, encode_apart
-from surebound.rules.mip_maximum import (
+from surebound.rules.mip.apart import APART, encode_apart
+from surebound.rules.mip.maximum import (
     encode_larger,
     encode_largest,
     encode_max_pool,

@@ -31,9 +31,9 @@ from surebound.rules import (  # noqa: F401  (they register the rows that this f
     softmax,
 )
 from surebound.rules.registry import attach
-from surebound.rules.relax_choice import extreme, max_pool
-from surebound.rules.relax_join import join_parts
-from surebound.rules.relax_pairs import (
+from surebound.rules.relax.choice import extreme, max_pool
+from surebound.rules.relax.join import join_parts
+from surebound.rules.relax.pairs import (
     difference_lines,
     masked_fill_lines,
     maximum_lines,
@@ -44,13 +44,13 @@ from surebound.rules.relax_pairs import (
     sum_lines,
     where_lines,
 )
-from surebound.rules.relax_parameters import clamp_lines, power_lines, prelu_lines, threshold_lines
-from surebound.rules.relax_pointwise import Bend, pointwise_lines
-from surebound.rules.relax_products import einsum_planes, matmul_planes
-from surebound.rules.relax_quotient import quotient_lines
-from surebound.rules.relax_relu import abs_lines, leaky_lines, relu_lines
-from surebound.rules.relax_windows import adaptive_max_pool, along_axis, both_ends, running
-from surebound.rules.relax_write import index_put, scatter, write
+from surebound.rules.relax.parameters import clamp_lines, power_lines, prelu_lines, threshold_lines
+from surebound.rules.relax.pointwise import Bend, pointwise_lines
+from surebound.rules.relax.products import einsum_planes, matmul_planes
+from surebound.rules.relax.quotient import quotient_lines
+from surebound.rules.relax.relu import abs_lines, leaky_lines, relu_lines
+from surebound.rules.relax.windows import adaptive_max_pool, along_axis, both_ends, running
+from surebound.rules.relax.write import index_put, scatter, write
 
 
 def _size(low: Tensor, high: Tensor) -> Tensor:

@@ -25,9 +25,9 @@ from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules import Affine, Rule, describe, find
-from surebound.rules.mip_expression import Encoder, Expression, Vector, combine
-from surebound.rules.mip_matrix import MATRICES, affine_matrix, in_double
-from surebound.rules.mip_pieces import Pieces, encode_pieces
+from surebound.rules.mip.expression import Encoder, Expression, Vector, combine
+from surebound.rules.mip.matrix import MATRICES, affine_matrix, in_double
+from surebound.rules.mip.pieces import Pieces, encode_pieces
 from surebound.solvers.problem import Problem
 
 Bounds = Mapping[str, Interval]

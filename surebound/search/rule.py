@@ -15,7 +15,7 @@ from surebound.bounds.linear.intermediate import relax
 from surebound.errors import BoundError, UnsupportedOperatorError
 from surebound.graph import Program
 from surebound.rules import find
-from surebound.rules.relax_lines import Lines
+from surebound.rules.relax.lines import Lines
 from surebound.search.question import Question
 
 #: Networks of at most this many inputs are searched by splitting the input box first, others by splitting on ReLUs.

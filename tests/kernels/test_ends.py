@@ -13,7 +13,7 @@ from surebound.kernels import build, ends
 from surebound.numerics import AffineRounding, Soundness, extent_of_sizes
 from surebound.region import _add_outwards
 from surebound.rules.affine import _entry
-from surebound.rules.relax_ends import chord, within
+from surebound.rules.relax.ends import chord, within
 
 SHAPE = (3, 4, 5, 6)
 

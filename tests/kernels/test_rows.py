@@ -8,7 +8,7 @@ from torch import Tensor
 
 from surebound.kernels import build, rows
 from surebound.rules.adjoint_gradient import convolution_adjoint
-from surebound.rules.relax_gradient import along, largest, pull_lines
+from surebound.rules.relax.gradient import along, largest, pull_lines
 
 S, B, SHAPE = 3, 4, (5, 6, 3)
 

@@ -15,8 +15,8 @@ from surebound.kernels import build, wide
 from surebound.kernels.wide import NARROW, Price
 from surebound.numerics import Soundness, dot_rounding, gamma, sum_rounding, sum_up
 from surebound.rules import Context
-from surebound.rules.relax_lines import Lines
-from surebound.rules.relax_relu import hinge_lines, relu_lines
+from surebound.rules.relax.lines import Lines
+from surebound.rules.relax.relu import hinge_lines, relu_lines
 
 S, B, SHAPE = 3, 2, (5, 3, 3)
 NARROW_ROUNDING = Fraction(gamma(NARROW, torch.float32))

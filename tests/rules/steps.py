@@ -20,7 +20,7 @@ from surebound.graph.program import Graph, Ref
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules import Context, Rule, find
-from surebound.rules.relax_lines import Relaxation
+from surebound.rules.relax.lines import Relaxation
 from tests.rules.cases import Case, Constants
 from tests.rules.harness import boxes, generator
 

@@ -15,9 +15,9 @@ from surebound.errors import BoundError, UnsupportedOperatorError
 from surebound.graph import program_of
 from surebound.numerics import SOLVER_FEASIBILITY, Soundness
 from surebound.region import Box, LinfBall
-from surebound.rules.mip_expression import Encoder, Expression
-from surebound.rules.mip_maximum import encode_maximum, pool_windows
-from surebound.rules.mip_pieces import encode_pieces
+from surebound.rules.mip.expression import Encoder, Expression
+from surebound.rules.mip.maximum import encode_maximum, pool_windows
+from surebound.rules.mip.pieces import encode_pieces
 from surebound.search.mip import Encoding, NetworkEncoder, tightest_bounds
 from surebound.solvers import Limits, SolverStatus
 from surebound.solvers.highs import solve
@@ -220,7 +220,7 @@ def test_pieces_are_exact(pieces: tuple[tuple[float, float, float], ...], fn: Ca
 
 
 def _both(encoder: Encoder, *parts: Expression) -> Expression:
-    from surebound.rules.mip_expression import stack
+    from surebound.rules.mip.expression import stack
 
     return stack(list(parts))
 

@@ -28,8 +28,8 @@ from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness, gamma
 from surebound.rules import Context, check_supported
-from surebound.rules.relax_join import Join
-from surebound.rules.relax_lines import Lines
+from surebound.rules.relax.join import Join
+from surebound.rules.relax.lines import Lines
 
 Form = TypeVar("Form")
 

@@ -15,7 +15,7 @@ from surebound.bounds.linear.intermediate import MEMORY
 from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.numerics import Soundness, gamma, nothing_known, round_up
-from surebound.rules.relax_lines import Lines, Slope
+from surebound.rules.relax.lines import Lines, Slope
 
 _ROUND = 2.0**-46  # a few roundings of float64
 

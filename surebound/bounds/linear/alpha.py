@@ -17,7 +17,7 @@ from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.steps import AffineStep
 from surebound.errors import InputError
 from surebound.numerics import Soundness
-from surebound.rules.relax_lines import Index, Lines
+from surebound.rules.relax.lines import Index, Lines
 
 
 @dataclass(frozen=True)

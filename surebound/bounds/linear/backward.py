@@ -37,8 +37,8 @@ from surebound.numerics import (
     tiny,
     unit_roundoff,
 )
-from surebound.rules.relax_gradient import largest
-from surebound.rules.relax_lines import Index, Lines, Relaxation, Slopes
+from surebound.rules.relax.gradient import largest
+from surebound.rules.relax.lines import Index, Lines, Relaxation, Slopes
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from surebound.graph import Program, program_of
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.region import Region, check_region
-from surebound.rules.relax_lines import Slopes
+from surebound.rules.relax.lines import Slopes
 from surebound.spec import LinearSpec
 
 #: Arrays of one row's size: live in a pass without gradients, saved for one with gradients, kept per example.

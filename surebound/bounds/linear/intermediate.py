@@ -23,7 +23,7 @@ from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules import Context, check_supported, find
 from surebound.rules.registry import Sizes
-from surebound.rules.relax_lines import Slopes
+from surebound.rules.relax.lines import Slopes
 
 #: Bytes that the coefficient arrays of one backward pass may take.
 MEMORY = 1 << 29

@@ -32,8 +32,8 @@ from surebound.numerics import (
 )
 from surebound.rules import Affine, Context, describe, find
 from surebound.rules.registry import Sizes
-from surebound.rules.relax_gradient import along
-from surebound.rules.relax_lines import Index, Lines, Pulled, Relaxation, Slopes
+from surebound.rules.relax.gradient import along
+from surebound.rules.relax.lines import Index, Lines, Pulled, Relaxation, Slopes
 from surebound.rules.shape import zero
 from surebound.rules.vjp import vjp_adjoint
 

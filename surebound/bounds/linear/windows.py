@@ -23,7 +23,7 @@ from surebound.bounds.linear.entries import LIVE, entries
 from surebound.bounds.linear.steps import AffineStep
 from surebound.interval import Interval
 from surebound.rules.registry import Local
-from surebound.rules.relax_lines import Lines, Relaxation
+from surebound.rules.relax.lines import Lines, Relaxation
 
 #: Arrays of a window's size that are kept for each call between a value and the input.
 _KEPT = 8

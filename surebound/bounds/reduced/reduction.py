@@ -19,7 +19,7 @@ from surebound.flags import exact_kernels
 from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.numerics import Soundness
-from surebound.rules.relax_lines import Lines
+from surebound.rules.relax.lines import Lines
 
 #: Sound bounds (R,) of entries (R,) of a value, named by it and their places, from the reduced network that has them as
 #: outputs; they are intersected with CROWN's.

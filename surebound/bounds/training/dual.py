@@ -21,7 +21,7 @@ from surebound.errors import BoundError
 from surebound.graph import Node, Program
 from surebound.interval import Interval
 from surebound.numerics import Soundness
-from surebound.rules.relax_lines import Relaxation, Slopes
+from surebound.rules.relax.lines import Relaxation, Slopes
 
 
 def values_to_keep(program: Program) -> tuple[str, ...]:

@@ -34,9 +34,9 @@ from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules import Context, find
 from surebound.rules.layouts import RELU, RESHAPES, channels_last, layer_of
-from surebound.rules.relax_ends import within
-from surebound.rules.relax_join import Join
-from surebound.rules.relax_lines import Lines
+from surebound.rules.relax.ends import within
+from surebound.rules.relax.join import Join
+from surebound.rules.relax.lines import Lines
 
 #: What a pass with gradients holds, in units of the columns of all values: those of weighted layers, and as much again
 #: on the way back.

@@ -14,7 +14,7 @@ from torch import Tensor
 from surebound.interval import Interval
 from surebound.numerics import gamma
 from surebound.rules.registry import Context
-from surebound.rules.relax_lines import Index, Pulled
+from surebound.rules.relax.lines import Index, Pulled
 
 
 @dataclass(frozen=True)

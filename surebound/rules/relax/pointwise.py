@@ -23,7 +23,7 @@ from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules.facts import Activation, Shape
 from surebound.rules.registry import Context, find
-from surebound.rules.relax_lines import Lines, lines
+from surebound.rules.relax.lines import Lines, lines
 
 #: Parts of the grid.
 PARTS = 32

@@ -12,10 +12,10 @@ from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules.facts import Activation, Shape
 from surebound.rules.registry import Context, find
-from surebound.rules.relax_lines import Lines
-from surebound.rules.relax_pairs import joint_shape, maximum_lines, minimum_lines
-from surebound.rules.relax_pointwise import Bend, function_lines, pointwise_lines
-from surebound.rules.relax_relu import leaky_lines, relu_lines
+from surebound.rules.relax.lines import Lines
+from surebound.rules.relax.pairs import joint_shape, maximum_lines, minimum_lines
+from surebound.rules.relax.pointwise import Bend, function_lines, pointwise_lines
+from surebound.rules.relax.relu import leaky_lines, relu_lines
 
 
 def _bounds(op: str, ctx: Context, *args: Any) -> Interval:

@@ -11,8 +11,8 @@ from torch import Tensor
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules.registry import Context
-from surebound.rules.relax_lines import Lines, Slope, lines
-from surebound.rules.relax_pointwise import pointwise_lines
+from surebound.rules.relax.lines import Lines, Slope, lines
+from surebound.rules.relax.pointwise import pointwise_lines
 
 Operand = Interval | Tensor | float | int
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from surebound.rules.mip_expression import Encoder, Expression, Vector, replaced, scale_and_shift
+from surebound.rules.mip.expression import Encoder, Expression, Vector, replaced, scale_and_shift
 
 Pieces = tuple[tuple[float, float, float], ...]  # (from x, slope, intercept), ascending, continuous
 

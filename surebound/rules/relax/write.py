@@ -17,7 +17,7 @@ from torch import Tensor
 from surebound.interval import Interval
 from surebound.numerics import Soundness, gamma, tiny
 from surebound.rules.registry import Context
-from surebound.rules.relax_lines import Index, Pulled
+from surebound.rules.relax.lines import Index, Pulled
 from surebound.rules.shape import overload_of
 
 

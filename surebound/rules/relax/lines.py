@@ -32,7 +32,7 @@ from surebound.numerics import (
     tiny,
 )
 from surebound.rules.registry import Context
-from surebound.rules.relax_gradient import pull_lines
+from surebound.rules.relax.gradient import pull_lines
 
 Slope = Tensor | float  # of the output's shape (B, *out), or one number
 Index = Tensor | slice

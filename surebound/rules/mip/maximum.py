@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surebound.rules.mip_arithmetic import Operand, broadcast
-from surebound.rules.mip_expression import (
+from surebound.rules.mip.arithmetic import Operand, broadcast
+from surebound.rules.mip.expression import (
     Encoder,
     Expression,
     Indices,

@@ -23,7 +23,7 @@ from torch import Tensor
 from surebound.interval import Interval
 from surebound.numerics import Soundness, abs_dot, dot, dot_rounding, gamma, per_example, tiny
 from surebound.rules.registry import Context
-from surebound.rules.relax_lines import Index, Pulled
+from surebound.rules.relax.lines import Index, Pulled
 from surebound.rules.vjp import vjp_adjoint
 
 Bilinear = Callable[

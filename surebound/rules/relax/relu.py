@@ -11,8 +11,8 @@ from surebound.interval import Interval
 from surebound.kernels import wide
 from surebound.numerics import Soundness, dot_rounding, per_example, tiny, unit_roundoff
 from surebound.rules.registry import Context
-from surebound.rules.relax_ends import chord
-from surebound.rules.relax_lines import Lines, lines
+from surebound.rules.relax.ends import chord
+from surebound.rules.relax.lines import Lines, lines
 
 
 def relu_lines(ctx: Context, x: Interval) -> Lines:

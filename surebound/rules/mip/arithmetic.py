@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from surebound.errors import BoundError
-from surebound.rules.mip_expression import (
+from surebound.rules.mip.expression import (
     Encoder,
     Expression,
     Vector,

@@ -8,8 +8,8 @@ from torch import Tensor
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules.registry import Context
-from surebound.rules.relax_lines import Lines, lines
-from surebound.rules.relax_pairs import Operand, joint_shape, own_rounding
+from surebound.rules.relax.lines import Lines, lines
+from surebound.rules.relax.pairs import Operand, joint_shape, own_rounding
 
 
 def quotient_lines(ctx: Context, x: Operand, y: Operand) -> Lines | None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from surebound.interval import Interval
 from surebound.rules.registry import Context
-from surebound.rules.relax_choice import Choice, choose, extreme, grid_windows
+from surebound.rules.relax.choice import Choice, choose, extreme, grid_windows
 
 Parts = tuple[Choice | None, ...]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from surebound.rules.mip_expression import Encoder, Expression
+from surebound.rules.mip.expression import Encoder, Expression
 from surebound.rules.shape import overload_of
 
 APART = (

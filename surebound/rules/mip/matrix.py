@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from surebound.errors import BoundError
-from surebound.rules.mip_expression import Vector
+from surebound.rules.mip.expression import Vector
 
 #: Most entries that one operator's matrix may have (400 MB): beyond it a MIP is hopeless anyway.
 MOST_ENTRIES = 1 << 25

@@ -1,0 +1,1 @@
+"""Linear relaxations: lines, planes and choices between which an operator lies, shared by the families."""
