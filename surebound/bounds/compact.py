@@ -19,7 +19,6 @@ from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.region import Region
 from surebound.rules import find
-from surebound.rules.layouts import CHANNELWISE
 
 
 class CompactNetwork(nn.Module):
@@ -239,7 +238,8 @@ def _layer(chain: Chain) -> Node:
 
 def _pads(node: Node) -> bool:
     """Does a call only move channels or surround them by zeros?"""
-    if node.op not in CHANNELWISE or node.kwargs or node.shape is None:
+    rule = find(node.op)
+    if rule is None or rule.move is None or not rule.move.channelwise or node.kwargs or node.shape is None:
         return False
     sizes = node.args[1] if len(node.args) > 1 else []
     return len(sizes) <= 2 * (len(node.shape) - 2) and not any(

@@ -34,7 +34,7 @@ def environment(program: Program, batch: int) -> dict[str, Any]:
 
 def _reads_a_shape(node: Node, env: Mapping[str, Any]) -> bool:
     rule = find(node.op)
-    if rule is None or rule.family != "constant" or not isinstance(node.args[0], Ref):
+    if rule is None or not rule.reads_shape or not isinstance(node.args[0], Ref):
         return False
     return all(name in env for name in node.refs() if name != node.args[0].name)
 
@@ -93,7 +93,7 @@ def taken_from(program: Program, node: Node) -> Node | None:
         return None
     producer = program.graph.by_name.get(node.args[0].name)
     rule = find(producer.op) if producer is not None else None
-    return producer if rule is not None and (rule.family == "shape" or rule.several) else None
+    return producer if rule is not None and (rule.apart or rule.several) else None
 
 
 def moved_from(program: Program, node: Node) -> Node | None:

@@ -22,7 +22,7 @@ from surebound.graph import Node, Program
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness, nothing_known
-from surebound.rules import Context
+from surebound.rules import Context, layer_of
 from surebound.spec import LinearSpec, check_labels, classification
 
 #: Most classes for which differences of all pairs of classes are cheaper than those of every example.
@@ -134,7 +134,8 @@ def outputs_of(program: Program, inside: Interval) -> int:
 
 def _plain_linear(program: Program, tail: Tail) -> tuple[Tensor, Tensor | None] | None:
     """Weight and bias if the tail is one fully connected layer: the case that training meets at every step."""
-    if len(tail.nodes) != 1 or tail.nodes[0].op != "aten.linear.default":
+    layer = layer_of(tail.nodes[0], tail.nodes[0].args[3:]) if len(tail.nodes) == 1 else None
+    if layer is None or not layer.matrix:
         return None
     values = resolve(tail.nodes[0].args, {**program.parameters(), tail.start: None})
     return values[1], values[2] if len(values) > 2 else None

@@ -17,6 +17,7 @@ from surebound.interval import Interval
 from surebound.numerics import Soundness, no_information
 from surebound.region import Region, check_region
 from surebound.rules import Context, check_supported, describe, find
+from surebound.rules.facts import Memory
 
 Observer = Callable[[Node, Any], None]
 _SIZE = "aten.sym_size.int"
@@ -128,7 +129,7 @@ def _overwriting(graph: Graph, owned: set[str]) -> frozenset[str]:
         first = node.args[0].name
         if first in owned and reads[first] == 1 and first in dying:
             calls.add(node.name)
-        if rule.makes_memory or (rule.passes_memory and node.name in calls):
+        if rule.memory is Memory.OWN or (rule.memory is Memory.VIEW and node.name in calls):
             owned.add(node.name)
     return frozenset(calls)
 

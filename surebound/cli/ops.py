@@ -41,13 +41,10 @@ def ops(
 
 def row(rule: Rule) -> tuple[str, ...]:
     """One operator's line; a dash where the method cannot use it."""
-    from surebound.rules.mip.apart import APART
-
-    affine = rule.affine is not None or bool(rule.also)
     # A tensor taken apart, or one of a given shape: entries move, or do not vary at all.
-    exact = affine or rule.op in APART or rule.family == "constant"
+    exact = rule.is_affine or rule.apart or rule.reads_shape
     linear = "exact" if exact else "relaxed" if rule.relax else "-"
-    mip = "exact" if affine or rule.mip or _piecewise_linear(rule) else "-"
+    mip = "exact" if rule.is_affine or rule.mip or _piecewise_linear(rule) else "-"
     return rule.op, rule.family, "yes", linear, mip, rule.note
 
 

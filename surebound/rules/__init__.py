@@ -5,32 +5,30 @@ from __future__ import annotations
 from surebound.rules import (  # noqa: F401  (they register)
     activation,
     arithmetic,
+    clamp,
     convolution,
     curved,
     joining,
     linear,
-    mip_table,
     normalization,
     piecewise,
     pooling,
     power,
     reduction,
-    relax_table,
     selection,
     shape,
     smooth,
     softmax,
 )
+from surebound.rules.facts import Affine, BatchNorm
 from surebound.rules.registry import (
-    Affine,
-    BatchNorm,
     Context,
     Rule,
     all_rules,
-    attach,
     check_supported,
     describe,
     find,
+    layer_of,
     register,
 )
 
@@ -40,9 +38,9 @@ __all__ = [
     "Context",
     "Rule",
     "all_rules",
-    "attach",
     "check_supported",
     "describe",
     "find",
+    "layer_of",
     "register",
 ]

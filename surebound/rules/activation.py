@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,8 +14,10 @@ from surebound import kernels
 from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.numerics import Soundness, outward, tiny
-from surebound.rules.facts import Activation, Shape
-from surebound.rules.registry import Context, Rule, register
+from surebound.rules.facts import Activation, Memory, Shape
+from surebound.rules.registry import Context, IntervalRule, Rule, register
+from surebound.rules.relax.pointwise import Bend, pointwise_lines
+from surebound.rules.relax.relu import relu_lines
 
 
 def elementwise_interval(facts: Activation, ctx: Context, x: Interval, *args: Any, **kwargs: Any) -> Interval:
@@ -74,17 +77,23 @@ def check_domain(x: Interval, domain: tuple[float, float]) -> None:
         )
 
 
-def register_activation(op: str, facts: Activation, note: str = "") -> None:
-    """One row for one elementwise function."""
-    register(
-        Rule(
-            op=op,
-            family="activation",
-            interval=partial(elementwise_interval, facts),
-            activation=facts,
-            note=note,
-        )
-    )
+def register_activation(
+    op: str,
+    facts: Activation,
+    *,
+    bend: Bend | None = None,
+    interval: IntervalRule | None = None,
+    relax: Callable[..., Any] | None = None,
+    note: str = "",
+) -> None:
+    """Register an elementwise function: its interval rule and its lines follow from the facts, unless given.
+
+    ``bend``: what the lines need to know of a function that is neither convex, concave nor piecewise linear.
+    """
+    interval = interval or partial(elementwise_interval, facts)
+    relax = relax or partial(pointwise_lines, facts, interval, bend)
+    memory = Memory.UNKNOWN if facts.deferred is None else Memory.OWN
+    register(Rule(op, "activation", interval, activation=facts, relax=relax, note=note, memory=memory))
 
 
 class _Relu:
@@ -106,9 +115,11 @@ register_activation(
     Activation(
         torch.relu,
         deferred=_Relu(),
+        relu=True,
         shape=Shape.CONVEX,
         pieces=_relu_pieces,
         derivative=lambda x: (x > 0).to(x.dtype),
         range=(0.0, math.inf),
     ),
+    relax=relu_lines,
 )

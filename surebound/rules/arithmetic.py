@@ -6,6 +6,7 @@ A number in the network's code means that number converted to the tensor's dtype
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,9 +16,14 @@ from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.numerics import Soundness, defined, has_subnormal, outward, pay, tiny
 from surebound.rules.activation import elementwise_interval
+from surebound.rules.facts import Affine, Local
 from surebound.rules.mip.arithmetic import encode_difference, encode_product, encode_quotient, encode_sum
 from surebound.rules.power import SQUARE, check_clear_of_zero
-from surebound.rules.registry import Affine, Context, Local, Rule, register
+from surebound.rules.registry import Context, Rule, register
+from surebound.rules.relax.lines import Lines
+from surebound.rules.relax.pairs import difference_lines, product_lines, reverse_difference_lines, sum_lines
+from surebound.rules.relax.pointwise import pointwise_lines
+from surebound.rules.relax.quotient import quotient_lines
 
 Operand = Interval | Tensor | float | int
 
@@ -136,6 +142,21 @@ def _corners(ctx: Context, values: list[Tensor], *operands: Any) -> Interval:
     return _ends(ctx, lower, upper, *operands)
 
 
+def _mul_lines(ctx: Context, x: Operand, y: Operand) -> Lines | None:
+    """McCormick's planes; of one tensor with itself, the lines of its square."""
+    if x is not y or not isinstance(x, Interval) or x.dtype == torch.bool:
+        return product_lines(ctx, x, y)
+    square = pointwise_lines(SQUARE, partial(elementwise_interval, SQUARE), None, ctx, x)
+    return Lines(
+        (x.shape, x.shape),
+        (*square.lower, 0.0),
+        (*square.upper, 0.0),
+        square.lower_intercept,
+        square.upper_intercept,
+        square.absolute,
+    )
+
+
 def div_interval(ctx: Context, x: Operand, y: Operand) -> Interval:
     """x / y where y is a constant of any sign but 0, or an interval that does not contain 0."""
     top: Any = _unflushed(ctx, x) if isinstance(x, Interval) else (x, x)
@@ -200,6 +221,7 @@ def _linear(sign: int, first: bool, position: int) -> Affine:
         position=position,
         local=_same_everywhere,
         local_adjoint=adjoint,
+        entrywise=True,
     )
 
 
@@ -222,6 +244,7 @@ _TIMES = Affine(
     adjoint_terms=_spread,
     local=_same_everywhere,
     local_adjoint=_times_adjoint,
+    entrywise=True,
 )
 _QUOTIENT = Affine(
     adjoint=_quotient_adjoint,
@@ -230,17 +253,42 @@ _QUOTIENT = Affine(
     adjoint_terms=_spread,
     local=_same_everywhere,
     local_adjoint=_quotient_adjoint,
+    entrywise=True,
 )
 
 for _overload in ("Tensor", "Scalar"):
-    for _op, _rule, _affine, _also, _mip in (
-        ("add", add_interval, _linear(1, True, 0), (_linear(1, False, 1),), encode_sum),
-        ("sub", sub_interval, _linear(1, True, 0), (_linear(-1, False, 1),), encode_difference),
-        ("rsub", rsub_interval, _linear(-1, False, 0), (_linear(1, True, 1),), _encode_rsub),
-        ("mul", mul_interval, _TIMES, (dataclasses.replace(_TIMES, position=1),), encode_product),
-        ("div", div_interval, _QUOTIENT, (), encode_quotient),
+    for _op, _rule, _affine, _also, _lines, _mip in (
+        ("add", add_interval, _linear(1, True, 0), (_linear(1, False, 1),), sum_lines, encode_sum),
+        (
+            "sub",
+            sub_interval,
+            _linear(1, True, 0),
+            (_linear(-1, False, 1),),
+            difference_lines,
+            encode_difference,
+        ),
+        (
+            "rsub",
+            rsub_interval,
+            _linear(-1, False, 0),
+            (_linear(1, True, 1),),
+            reverse_difference_lines,
+            _encode_rsub,
+        ),
+        (
+            "mul",
+            mul_interval,
+            _TIMES,
+            (dataclasses.replace(_TIMES, position=1),),
+            _mul_lines,
+            encode_product,
+        ),
+        ("div", div_interval, _QUOTIENT, (), quotient_lines, encode_quotient),
     ):
-        register(Rule(f"aten.{_op}.{_overload}", "arithmetic", _rule, _affine, mip=_mip, also=_also))
+        _relax = _lines if _overload == "Tensor" else None  # with a number it is affine
+        register(
+            Rule(f"aten.{_op}.{_overload}", "arithmetic", _rule, _affine, relax=_relax, mip=_mip, also=_also)
+        )
 
 register(
     Rule(
@@ -248,7 +296,11 @@ register(
         "arithmetic",
         negate_interval,
         Affine(
-            adjoint=lambda a, in_shape: -a, magnitude=lambda m: m, terms=lambda: 0, adjoint_terms=lambda: 0
+            adjoint=lambda a, in_shape: -a,
+            magnitude=lambda m: m,
+            terms=lambda: 0,
+            adjoint_terms=lambda: 0,
+            entrywise=True,
         ),
     )
 )

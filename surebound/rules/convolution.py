@@ -15,7 +15,10 @@ from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.rules.adjoint_gradient import by_windows, convolution_adjoint
 from surebound.rules.affine import weighted
-from surebound.rules.registry import Affine, Context, Local, Rule, register
+from surebound.rules.facts import Affine, Local, Memory
+from surebound.rules.layouts import conv_layer
+from surebound.rules.mip.matrix import conv2d_matrix
+from surebound.rules.registry import Context, Rule, register
 from surebound.rules.vjp import vjp_adjoint
 
 _CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -195,7 +198,10 @@ for _rank, _conv in _CONVOLUTIONS.items():
                     linear=partial(_conv_linear, _conv),
                     local=_conv_local if _rank == 2 else None,
                     local_adjoint=_conv_local_adjoint if _rank == 2 else None,
+                    matrix=conv2d_matrix if _rank == 2 and _suffix == "default" else None,
                 ),
+                memory=Memory.OWN,
+                layer=partial(conv_layer, _rank) if _suffix == "default" else None,
             )
         )
 
@@ -216,5 +222,6 @@ for _rank, _op in (
                 terms=lambda weight, *_, **__: int(weight.shape[0]) * math.prod(weight.shape[2:]),
                 adjoint_terms=lambda weight, *_, **__: math.prod(weight.shape[1:]),
             ),
+            memory=Memory.OWN,
         )
     )

@@ -1,6 +1,7 @@
 """Functions that are not monotone: one valley (GELU, SiLU, Mish, hard swish, cosh), or waves (sin, cos).
 
-Positions and values of the valleys are the roots of the derivatives, computed with 50 digits.
+Positions and values of the valleys are the roots of the derivatives, computed with 50 digits. ``bend`` bounds |f''|,
+from calculus, rounded up.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from torch import Tensor
 from surebound.interval import Interval
 from surebound.rules.activation import register_activation, widened
 from surebound.rules.facts import Activation, Shape
-from surebound.rules.registry import Context, Rule, register
+from surebound.rules.registry import Context
+from surebound.rules.relax.pointwise import Bend
 
 
 def _gelu(approximate: str = "none") -> Activation:
@@ -43,7 +45,11 @@ def _gelu_slope(x: Tensor) -> Tensor:
     return 0.5 * (1 + torch.erf(x / math.sqrt(2))) + x * normal
 
 
-register_activation("aten.gelu.default", Activation(F.gelu, increasing=False, specialise=_gelu))
+register_activation(
+    "aten.gelu.default",
+    Activation(F.gelu, increasing=False, specialise=_gelu),
+    bend=Bend(0.79789),  # sqrt(2 / pi), at 0, for both formulas
+)
 
 
 def _silu_slope(x: Tensor) -> Tensor:
@@ -63,6 +69,7 @@ register_activation(
         valley=(-1.278464542761073795, -0.278464542761073795),
         derivative=_silu_slope,
     ),
+    bend=Bend(0.50001),  # 1 / 2, at 0
 )
 
 
@@ -81,6 +88,7 @@ register_activation(
         valley=(-1.192431214515495212, -0.3088434130172504066),
         derivative=_mish_slope,
     ),
+    bend=Bend(0.64421),  # at -0.0879
 )
 register_activation(
     "aten.hardswish.default",
@@ -92,6 +100,7 @@ register_activation(
         valley=(-1.5, -0.375),
         derivative=lambda x: torch.where(x.abs() < 3, x / 3 + 0.5, (x > 0).to(x.dtype)),
     ),
+    bend=Bend(0.33334, kinks=(-3.0, 3.0)),
 )
 register_activation(
     "aten.cosh.default",
@@ -125,11 +134,4 @@ for _op, _fn, _peak, _slope in (
 ):
     # Libraries that reduce the argument with few digits of pi lose relative accuracy near the zeros.
     _facts = Activation(_fn, increasing=False, ulps=4, absolute=1, derivative=_slope, range=(-1.0, 1.0))
-    register(
-        Rule(
-            op=f"aten.{_op}.default",
-            family="activation",
-            interval=partial(_wave, _facts, _peak),
-            activation=_facts,
-        )
-    )
+    register_activation(f"aten.{_op}.default", _facts, interval=partial(_wave, _facts, _peak), bend=Bend(1.0))

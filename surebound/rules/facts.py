@@ -1,4 +1,4 @@
-"""Facts about elementwise functions, read by every method: interval, linear relaxation, LP and MIP."""
+"""Facts about operators, read by every method: interval, linear relaxation, LP and MIP, training."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import scipy  # its parts are loaded when they are used
 from torch import Tensor
 
 from surebound.interval import Deferred
@@ -61,6 +62,7 @@ class Activation:
     domain: tuple[float, float] = (-math.inf, math.inf)
     jump: float = 0.0
     steep: bool = False
+    relu: bool = False  # max(x, 0): the sign of x decides it
     deferred: Deferred | None = (
         None  # an exact, increasing fn without parameters, in the memory of its argument
     )
@@ -88,3 +90,96 @@ class Activation:
 
 def _after(fn: Callable[..., Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Tensor]:
     return lambda x: fn(x, *args, **kwargs)
+
+
+@dataclass(frozen=True)
+class Local:
+    """An output at a position of the last two axes depends on a window of the input there.
+
+    Along each axis it starts at ``stride`` times the position minus ``pad`` and has ``kernel`` entries, ``dilation``
+    apart; what lies outside of the input counts as 0.
+    """
+
+    kernel: tuple[int, ...] = (1, 1)
+    stride: tuple[int, ...] = (1, 1)
+    pad: tuple[int, ...] = (0, 0)
+    dilation: tuple[int, ...] = (1, 1)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Facts about an operator that is affine in one varying argument: y = A x + b.
+
+    ``adjoint(a, in_shape, *args, **kwargs)`` maps a (S, B, *out) to A^T a (S, B, *in), where ``args`` are the
+    operator's without the varying one. ``magnitude`` maps a bound on |x| to |A| |x| + |b|. ``terms`` counts the
+    summands of one output and ``adjoint_terms`` those of one input's coefficient: 0 if entries only move.
+    Ask for them through ``count`` and ``adjoint_count``.
+    """
+
+    adjoint: Callable[..., Tensor]
+    magnitude: Callable[..., Tensor]
+    terms: Callable[..., int]
+    adjoint_terms: Callable[..., int]
+    position: int = 0  # of the varying argument
+    # For operators where the counts follow from the operand's shape: (in_shape, *args, **kwargs) -> int.
+    terms_in: Callable[..., int] | None = None
+    adjoint_terms_in: Callable[..., int] | None = None
+    # b where the arguments name it: (in_shape, *args, **kwargs) -> (1, *out), with 1 for axes along which it does
+    # not change, or None for zero. Without this it is found by a call on zeros.
+    constant: Callable[..., Tensor | None] | None = None
+    # A x alone: (x, *args, **kwargs) -> (N, *out). Without this, the operator's value minus b.
+    linear: Callable[..., Tensor] | None = None
+    # For images (B, C, H, W), where entries depend on windows: (*args, **kwargs) -> Local, or None if they do not.
+    local: Callable[..., Local | None] | None = None
+    # ``adjoint`` from windows of the output to windows of the input, all of them without what lies outside: no padding.
+    local_adjoint: Callable[..., Tensor] | None = None
+    entrywise: bool = False  # does every output read one entry of the operand only?
+    # A (out, in) where it is known without calls on unit vectors: (in_shape, out_shape, *args, **kwargs), shapes of one
+    # example, in float64.
+    matrix: Callable[..., scipy.sparse.csr_array] | None = None
+    # Is ``magnitude`` |A| m + |b| itself, and not more than it, so that it can be taken apart into sums?
+    additive: bool = True
+
+    def count(self, in_shape: tuple[int, ...], *args: Any, **kwargs: Any) -> int:
+        """``terms`` for an operand of shape ``in_shape`` (B, *in)."""
+        if self.terms_in is not None:
+            return self.terms_in(in_shape, *args, **kwargs)
+        return self.terms(*args, **kwargs)
+
+    def adjoint_count(self, in_shape: tuple[int, ...], *args: Any, **kwargs: Any) -> int:
+        """``adjoint_terms`` for an operand of shape ``in_shape`` (B, *in)."""
+        if self.adjoint_terms_in is not None:
+            return self.adjoint_terms_in(in_shape, *args, **kwargs)
+        return self.adjoint_terms(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class BatchNorm:
+    """Facts about a normalisation by running statistics that training replaces by those of the clean batch."""
+
+    statistics: Callable[[Tensor], tuple[Tensor, Tensor]]  # clean input -> mean, biased variance
+    replace: Callable[..., tuple[Any, ...]]  # (args, mean, var) -> args
+    apply: Callable[..., Tensor]  # the operator on tensors, differentiable in the statistics too
+    scale: Callable[..., tuple[Tensor, Tensor, Tensor]]  # (dims, *args after x) -> scale, shift, size
+    running: int  # position of the running mean among the arguments
+    parts: Callable[..., tuple[Any, ...]]  # args -> weight, bias, mean, var, eps
+
+
+class Memory(enum.Enum):
+    """Where the bounds lie that an interval rule returns."""
+
+    OWN = "own"  # always in memory of their own
+    VIEW = "view"  # a rearranged view of its argument's, each entry once
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Move:
+    """An operator that only moves entries, as a function of tensors (N, ...) with any number of examples N.
+
+    ``channelwise``: it treats each channel by itself and keeps zeros zeros, unless it pads channels or examples. Else
+    it renames the axes of each example.
+    """
+
+    run: Callable[..., Tensor]
+    channelwise: bool = False

@@ -7,12 +7,17 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from surebound.errors import BoundError
 from surebound.interval import Interval
+from surebound.rules.facts import Affine, Local, Memory, Move
+from surebound.rules.mip.apart import encode_apart
 from surebound.rules.mip.arithmetic import encode_concatenation, encode_stack
-from surebound.rules.registry import Affine, Context, Local, Rule, register
+from surebound.rules.registry import Context, Rule, register
+from surebound.rules.relax.join import join_parts
+from surebound.rules.relax.write import index_put, scatter, write
 from surebound.rules.selection import lowers, monotone, refuse_varying, uppers
 from surebound.rules.shape import overload_of, zero
 from surebound.rules.vjp import vjp_adjoint
@@ -30,9 +35,25 @@ def _join(
     return Interval(op(lowers(list(parts)), *args, **kwargs), op(uppers(list(parts)), *args, **kwargs))
 
 
-register(Rule("aten.cat.default", "shape", partial(_join, torch.cat), mip=encode_concatenation))
-register(Rule("aten.concat.default", "shape", partial(_join, torch.cat), mip=encode_concatenation))
-register(Rule("aten.stack.default", "shape", partial(_join, torch.stack), mip=encode_stack))
+for _op in ("cat", "concat"):
+    register(
+        Rule(
+            f"aten.{_op}.default",
+            "shape",
+            partial(_join, torch.cat),
+            relax=join_parts,
+            mip=encode_concatenation,
+        )
+    )
+register(
+    Rule(
+        "aten.stack.default",
+        "shape",
+        partial(_join, torch.stack),
+        relax=partial(join_parts, stacked=True),
+        mip=encode_stack,
+    )
+)
 
 
 def _take_apart(
@@ -46,7 +67,16 @@ def _take_apart(
 
 
 for _op in ("split.Tensor", "split_with_sizes.default", "split.sizes", "chunk.default", "unbind.int"):
-    register(Rule(f"aten.{_op}", "shape", partial(_take_apart, overload_of(f"aten.{_op}"))))
+    _overload = overload_of(f"aten.{_op}")
+    register(
+        Rule(
+            f"aten.{_op}",
+            "shape",
+            partial(_take_apart, _overload),
+            mip=partial(encode_apart, _overload),
+            apart=True,
+        )
+    )
 
 
 def _write(
@@ -57,7 +87,8 @@ def _write(
 
 
 for _op in ("slice_scatter.default", "select_scatter.default", "diagonal_scatter.default"):
-    register(Rule(f"aten.{_op}", "shape", partial(_write, overload_of(f"aten.{_op}"))))
+    _overload = overload_of(f"aten.{_op}")
+    register(Rule(f"aten.{_op}", "shape", partial(_write, _overload), relax=partial(write, _overload)))
 
 
 def _copy(ctx: Context, x: Any, source: Any, *_: Any) -> Interval:
@@ -69,7 +100,7 @@ def _copy(ctx: Context, x: Any, source: Any, *_: Any) -> Interval:
     )
 
 
-register(Rule("aten.copy.default", "shape", _copy))
+register(Rule("aten.copy.default", "shape", _copy, relax=partial(write, torch.ops.aten.copy.default)))
 
 
 def _write_at(
@@ -84,7 +115,11 @@ def _write_at(
 for _op in ("scatter.src", "scatter.value"):
     register(
         Rule(
-            f"aten.{_op}", "shape", partial(_write_at, overload_of(f"aten.{_op}")), note="constant positions"
+            f"aten.{_op}",
+            "shape",
+            partial(_write_at, overload_of(f"aten.{_op}")),
+            relax=scatter,
+            note="constant positions",
         )
     )
 
@@ -98,7 +133,7 @@ def _index_put(
     return monotone(torch.ops.aten.index_put.default, ctx, x, list(indices), values)
 
 
-register(Rule("aten.index_put.default", "shape", _index_put, note="constant positions"))
+register(Rule("aten.index_put.default", "shape", _index_put, relax=index_put, note="constant positions"))
 
 
 def _padded(x: Tensor, pad: list[int], mode: str, value: float | None) -> Tensor:
@@ -158,8 +193,25 @@ def _kept(a: Tensor, in_shape: torch.Size, *_: Any, **__: Any) -> Tensor:
     return a
 
 
-_PAD = Affine(_pad_adjoint, _pad_magnitude, _pad_terms, _pad_copies, local=_pad_local, local_adjoint=_kept)
-register(Rule("aten.pad.default", "shape", _pad, _PAD))
+_PAD = Affine(
+    _pad_adjoint,
+    _pad_magnitude,
+    _pad_terms,
+    _pad_copies,
+    local=_pad_local,
+    local_adjoint=_kept,
+    entrywise=True,
+)
+register(
+    Rule(
+        "aten.pad.default",
+        "shape",
+        _pad,
+        _PAD,
+        memory=Memory.OWN,
+        move=Move(F.pad, channelwise=True),
+    )
+)
 register(
     Rule(
         "aten.constant_pad_nd.default",
@@ -172,7 +224,10 @@ register(
             adjoint_terms=zero,
             local=lambda pad, value=0: _pad_local(pad, "constant", value),
             local_adjoint=_kept,
+            entrywise=True,
         ),
+        memory=Memory.OWN,
+        move=Move(torch.constant_pad_nd, channelwise=True),
     )
 )
 for _rank in (1, 2, 3):
@@ -188,6 +243,7 @@ for _rank in (1, 2, 3):
                     magnitude=lambda m, pad, mode=_name: _pad_magnitude(m, pad, mode),
                     terms=zero,
                     adjoint_terms=lambda pad, mode=_name: _pad_copies(pad, mode),
+                    entrywise=True,
                 ),
             )
         )
@@ -213,4 +269,5 @@ for _op in (
     "fill.Scalar",
     "fill.Tensor",
 ):
-    register(Rule(f"aten.{_op}", "constant", partial(_constant, overload_of(f"aten.{_op}"))))
+    _interval = partial(_constant, overload_of(f"aten.{_op}"))
+    register(Rule(f"aten.{_op}", "constant", _interval, reads_shape=True))

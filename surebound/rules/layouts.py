@@ -26,16 +26,7 @@ class Layer:
         [Tensor, Tensor, Tensor, bool], tuple[Tensor | None, Tensor]
     ]  # (g, x, w, need x) -> gx, gw
     input_gradient: Callable[[Tensor, Tensor, Tensor], Tensor]  # (g, x, w) -> gx
-
-
-def layer_of(op: str, rest: tuple[Any, ...]) -> Layer | None:
-    """The fast form of a weighted operator with the arguments after (x, weight, bias), if there is one."""
-    if op == "aten.linear.default":
-        return linear_layer()
-    for rank in (1, 2, 3):
-        if op == f"aten.conv{rank}d.default":
-            return conv_layer(rank, *rest)
-    return None
+    matrix: bool = False  # fully connected: x (N, F)
 
 
 def linear_layer() -> Layer:
@@ -44,7 +35,7 @@ def linear_layer() -> Layer:
     def backward(g: Tensor, x: Tensor, w: Tensor, need_x: bool) -> tuple[Tensor | None, Tensor]:
         return (g @ w if need_x else None), g.t() @ x
 
-    return Layer(F.linear, backward, lambda g, x, w: g @ w)
+    return Layer(F.linear, backward, lambda g, x, w: g @ w, matrix=True)
 
 
 def conv_layer(
@@ -147,18 +138,3 @@ def unflattened(on: Tensor, channels: int) -> tuple[Tensor, Tensor]:
     kept = alive.nonzero().squeeze(1)
     rank = alive.cumsum(0) - 1
     return kept, on // channels * kept.numel() + rank[on % channels]
-
-
-#: Operators that treat each example and channel by itself, whatever the size of the batch, and keep zeros zeros.
-CHANNELWISE: dict[str, Callable[..., Tensor]] = {
-    "aten.clone.default": torch.clone,
-    "aten.pad.default": F.pad,
-    "aten.constant_pad_nd.default": torch.constant_pad_nd,
-}
-#: Operators that only rename the axes of each example.
-RESHAPES: dict[str, Callable[..., Tensor]] = {
-    "aten.view.default": torch.reshape,
-    "aten.reshape.default": torch.reshape,
-    "aten.flatten.using_ints": torch.flatten,
-}
-RELU = ("aten.relu.default",)

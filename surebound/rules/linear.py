@@ -15,7 +15,10 @@ from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.rules.adjoint_gradient import matrix_adjoint
 from surebound.rules.affine import both_vary, by_rows, magnitude_by_rows, weighted
-from surebound.rules.registry import Affine, Context, Rule, register
+from surebound.rules.facts import Affine, Memory
+from surebound.rules.layouts import linear_layer
+from surebound.rules.registry import Context, Rule, register
+from surebound.rules.relax.products import einsum_planes, matmul_planes
 from surebound.rules.vjp import vjp_adjoint
 
 
@@ -65,6 +68,8 @@ register(
             constant=linear_constant,
             linear=lambda x, weight, bias=None: F.linear(x, weight),
         ),
+        memory=Memory.OWN,
+        layer=linear_layer,
     )
 )
 
@@ -118,6 +123,7 @@ register(
             adjoint_terms=lambda bias, w, beta=1, alpha=1: int(w.shape[1]) + 1,
             position=1,
         ),
+        memory=Memory.OWN,
     )
 )
 register(
@@ -132,6 +138,7 @@ register(
             adjoint_terms=lambda bias, w, beta=1, alpha=1: int(w.shape[-1]) + 1,
             position=1,
         ),
+        memory=Memory.OWN,
     )
 )
 
@@ -178,7 +185,8 @@ _LEFT = Affine(
 )
 for _op in ("aten.mm.default", "aten.matmul.default", "aten.bmm.default", "aten.mv.default"):
     _also = (_LEFT,) if _op in ("aten.matmul.default", "aten.bmm.default") else ()
-    register(Rule(op=_op, family="linear", interval=matmul_interval, affine=_RIGHT, also=_also))
+    _relax = matmul_planes if _also else None
+    register(Rule(_op, "linear", matmul_interval, _RIGHT, also=_also, relax=_relax, memory=Memory.OWN))
 
 
 def _einsum(ctx: Context, equation: str, operands: list[Any], **_: Any) -> Interval:
@@ -213,4 +221,4 @@ def _summands(equation: str, first: torch.Size, second: torch.Size) -> int:
     return total
 
 
-register(Rule("aten.einsum.default", "linear", _einsum, note="one or two tensors"))
+register(Rule("aten.einsum.default", "linear", _einsum, relax=einsum_planes, note="one or two tensors"))

@@ -11,7 +11,8 @@ from torch import Tensor
 from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.numerics import Soundness, pay, tiny, unit_roundoff
-from surebound.rules.registry import Affine, BatchNorm, Context, Local, Rule, register
+from surebound.rules.facts import Affine, BatchNorm, Local, Memory
+from surebound.rules.registry import Context, Rule, register
 
 #: Roundings of the longest usual evaluation: 1/sqrt(var + eps) (3), times weight, times x, mean times scale, two sums.
 _ROUNDINGS = 8
@@ -124,7 +125,9 @@ register(
             linear=_linear,
             local=lambda *_: Local(),
             local_adjoint=_adjoint,
+            entrywise=True,
         ),
+        memory=Memory.OWN,
         batch_norm=BatchNorm(
             statistics=_statistics,
             replace=lambda args, mean, var: (*args[:3], mean, var, *args[5:]),
@@ -182,6 +185,7 @@ register(
             adjoint_terms=lambda *_: _ROUNDINGS,
             constant=_as_batch_norm(_constant),
             linear=_as_batch_norm(_linear),
+            entrywise=True,
         ),
         note="running statistics",
     )

@@ -1,10 +1,9 @@
-"""Piecewise linear functions: LeakyReLU, PReLU, clamps, hard sigmoid, absolute value, threshold."""
+"""Piecewise linear functions: LeakyReLU, PReLU, hard sigmoid, absolute value, sign, threshold."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,9 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.rules.activation import register_activation
+from surebound.numerics import Soundness
+from surebound.rules.activation import elementwise_interval, register_activation
 from surebound.rules.facts import Activation, Pieces, Shape
 from surebound.rules.registry import Context, Rule, register
+from surebound.rules.relax.lines import Lines
+from surebound.rules.relax.pointwise import Bend, function_lines, pointwise_lines
+from surebound.rules.relax.relu import abs_lines, leaky_lines, relu_lines
 
 _INF = math.inf
 
@@ -34,10 +37,21 @@ def _leaky(slope: float = 0.01) -> Activation:
     )
 
 
-register_activation(
-    "aten.leaky_relu.default",
-    Activation(F.leaky_relu, increasing=False, ulps=2, specialise=lambda slope=0.01: _leaky(float(slope))),
+_LEAKY = Activation(
+    F.leaky_relu, increasing=False, ulps=2, specialise=lambda slope=0.01: _leaky(float(slope))
 )
+
+
+def _lines_of(facts: Activation, ctx: Context, x: Interval, *args: Any) -> Lines:
+    """Lines from the facts alone, for parameters that nothing closer is known of."""
+    return pointwise_lines(facts, partial(elementwise_interval, facts), None, ctx, x, *args)
+
+
+def _leaky_lines(ctx: Context, x: Interval, slope: float = 0.01) -> Lines:
+    return leaky_lines(ctx, x, slope) or _lines_of(_LEAKY, ctx, x, slope)
+
+
+register_activation("aten.leaky_relu.default", _LEAKY, relax=_leaky_lines)
 
 
 def _prelu(weight: Tensor) -> Activation:
@@ -56,47 +70,30 @@ def _prelu(weight: Tensor) -> Activation:
     )
 
 
-register_activation(
-    "aten.prelu.default", Activation(torch.prelu, increasing=False, ulps=2, specialise=_prelu)
-)
+_PRELU = Activation(torch.prelu, increasing=False, ulps=2, specialise=_prelu)
 
 
-def _between(fn: Callable[[Tensor], Tensor], low: float | None, high: float | None) -> Activation:
-    """The identity, kept between two numbers: exact. With low > high it is the constant high."""
-    bottom, top = -_INF if low is None else float(low), _INF if high is None else float(high)
-    if bottom > top:
-        bottom = top
-    pieces: Pieces = ((-_INF, 0.0, bottom), (bottom, 1.0, 0.0), (top, 0.0, top))
-    kept = tuple(p for p in pieces if math.isfinite(p[2]) and p[0] < _INF)
-    if bottom == top:
-        kept = ((-_INF, 0.0, top),)
-    elif bottom == -_INF:
-        kept = ((-_INF, 1.0, 0.0), *kept[1:])
-    return Activation(
-        fn,
-        shape=Shape.CONVEX if top == _INF else Shape.CONCAVE if bottom == -_INF else Shape.OTHER,
-        pieces=lambda: kept,
-        derivative=lambda x: ((x > bottom) & (x < top)).to(x.dtype),
-        range=(bottom, top),
+def _prelu_lines(ctx: Context, x: Interval, weight: Tensor) -> Lines | None:
+    """x (B, C, ...), a constant slope per channel below 0, or one for all: then LeakyReLU."""
+    if isinstance(weight, Interval):
+        return None
+    if ctx.soundness is Soundness.NONE and torch.is_grad_enabled() and weight.requires_grad:
+        return None  # slopes as numbers would have no gradient; the interval bounds have it
+    if weight.numel() == 1:
+        return leaky_lines(ctx, x, float(weight.detach())) or _lines_of(_PRELU, ctx, x, weight)
+    slopes = weight.detach().double()
+    spread = slopes.reshape(1, -1, *([1] * (len(x.shape) - 2)))
+    f = Activation(
+        lambda v: torch.prelu(v, slopes),
+        ulps=2,  # the product, and the weight where it was rounded
+        underflow=2 + float(slopes.abs().max()),
+        derivative=lambda v: torch.where(v > 0, torch.ones_like(v), spread),
     )
+    return function_lines(ctx, f, Bend(0.0, (0.0,)), x, elementwise_interval(_PRELU, ctx, x, weight))
 
 
-def _hardtanh(low: float = -1.0, high: float = 1.0) -> Activation:
-    return _between(lambda x: F.hardtanh(x, low, high), low, high)
+register_activation("aten.prelu.default", _PRELU, relax=_prelu_lines)
 
-
-def _clamp(min: float | None = None, max: float | None = None) -> Activation:
-    return _between(lambda x: torch.clamp(x, min, max), min, max)
-
-
-register_activation("aten.hardtanh.default", Activation(F.hardtanh, specialise=_hardtanh))
-register_activation("aten.relu6.default", _between(F.relu6, 0.0, 6.0))
-register_activation("aten.clamp.default", Activation(torch.clamp, specialise=_clamp))
-register_activation("aten.clip.default", Activation(torch.clamp, specialise=_clamp))
-register_activation("aten.clamp_min.default", Activation(torch.clamp_min, specialise=_clamp))
-register_activation(
-    "aten.clamp_max.default", Activation(torch.clamp_max, specialise=lambda max: _clamp(max=max))
-)
 
 register_activation(
     "aten.hardsigmoid.default",
@@ -118,15 +115,17 @@ ABSOLUTE = Activation(
     derivative=torch.sign,
     range=(0.0, _INF),
 )
-register_activation("aten.abs.default", ABSOLUTE)
+register_activation("aten.abs.default", ABSOLUTE, relax=abs_lines)
 
 
 def _sign(x: Tensor) -> Tensor:
     return torch.where(x.isnan(), x, torch.sign(x))  # torch.sign(NaN) is 0, which would look like knowledge
 
 
-register_activation("aten.sign.default", Activation(_sign, range=(-1.0, 1.0)), note="steps at 0")
-register_activation("aten.sgn.default", Activation(_sign, range=(-1.0, 1.0)), note="steps at 0")
+_SIGN = Activation(_sign, range=(-1.0, 1.0))
+for _op in ("sign", "sgn"):  # a step has no line worth having
+    _interval = partial(elementwise_interval, _SIGN)
+    register(Rule(f"aten.{_op}.default", "activation", _interval, activation=_SIGN, note="steps at 0"))
 
 
 def _threshold(ctx: Context, x: Interval, threshold: float, value: float) -> Interval:
@@ -141,49 +140,29 @@ def _threshold(ctx: Context, x: Interval, threshold: float, value: float) -> Int
     return Interval(lower, upper)
 
 
-register(
-    Rule(
-        op="aten.threshold.default",
-        family="activation",
-        interval=_threshold,
-        activation=Activation(
-            F.threshold,
-            increasing=False,
-            specialise=lambda threshold, value: Activation(
-                lambda x: F.threshold(x, threshold, value),
-                increasing=value <= threshold,
-                pieces=partial(_threshold_pieces, value) if value == threshold else None,
-            ),
-        ),
-    )
-)
-
-
 def _threshold_pieces(value: float) -> Pieces:
     """The threshold's own value below it: continuous."""
     return ((-_INF, 0.0, value), (value, 1.0, 0.0))
 
 
-def _hull_of_bounds(ctx: Context, x: Any, low: Any = None, high: Any = None) -> Interval:
-    """clamp with tensors, constant or varying: max, then min, of ends."""
-    lower, upper = _ends(x)
-    if low is not None:
-        lower, upper = (torch.maximum(a, b) for a, b in zip((lower, upper), _ends(low), strict=True))
-    if high is not None:
-        lower, upper = (torch.minimum(a, b) for a, b in zip((lower, upper), _ends(high), strict=True))
-    return Interval(lower, upper)
-
-
-def _ends(value: Interval | Tensor) -> tuple[Tensor, Tensor]:
-    return (value.lower, value.upper) if isinstance(value, Interval) else (value, value)
-
-
-for _op in ("aten.clamp.Tensor", "aten.clip.Tensor", "aten.clamp_min.Tensor"):
-    register(Rule(op=_op, family="activation", interval=_hull_of_bounds))
-register(
-    Rule(
-        op="aten.clamp_max.Tensor",
-        family="activation",
-        interval=lambda ctx, x, high: _hull_of_bounds(ctx, x, None, high),
-    )
+_THRESHOLD = Activation(
+    F.threshold,
+    increasing=False,
+    specialise=lambda threshold, value: Activation(
+        lambda x: F.threshold(x, threshold, value),
+        increasing=value <= threshold,
+        pieces=partial(_threshold_pieces, value) if value == threshold else None,
+    ),
 )
+
+
+def _threshold_lines(ctx: Context, x: Interval, threshold: float, value: float) -> Lines | None:
+    """A bend where threshold and value are equal; a step where not, which has no line."""
+    if threshold != value:
+        return None
+    if value == 0:
+        return relu_lines(ctx, x)
+    return pointwise_lines(_THRESHOLD, _threshold, None, ctx, x, threshold, value)
+
+
+register_activation("aten.threshold.default", _THRESHOLD, interval=_threshold, relax=_threshold_lines)

@@ -15,7 +15,11 @@ from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.numerics import Soundness, unit_roundoff
 from surebound.rules.affine import averaged
-from surebound.rules.registry import Affine, Context, Rule, register
+from surebound.rules.facts import Affine
+from surebound.rules.mip.maximum import encode_max_pool
+from surebound.rules.registry import Context, Rule, register
+from surebound.rules.relax.choice import max_pool
+from surebound.rules.relax.windows import adaptive_max_pool
 from surebound.rules.selection import monotone
 from surebound.rules.shape import overload_of, register_move
 from surebound.rules.vjp import looped_adjoint, vjp_adjoint
@@ -27,17 +31,26 @@ def _first(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor:
     return first
 
 
-for _rank in (1, 2, 3):
+def _register_max_pool(op: str, rank: int, run: Callable[..., Tensor]) -> None:
     register(
         Rule(
-            f"aten.max_pool{_rank}d.default",
+            op,
             "pooling",
-            partial(monotone, overload_of(f"aten.max_pool{_rank}d.default")),
+            partial(monotone, run),
+            relax=partial(max_pool, rank),
+            mip=encode_max_pool,
+            chooses=True,
         )
     )
-for _op in ("max_pool2d_with_indices.default", "max_pool3d_with_indices.default"):
+
+
+for _rank in (1, 2, 3):
+    _op = f"aten.max_pool{_rank}d.default"
+    _register_max_pool(_op, _rank, overload_of(_op))
+for _rank in (2, 3):
     # Tracing merges the call with the choice of its first result.
-    register(Rule(f"aten.{_op}", "pooling", partial(monotone, partial(_first, overload_of(f"aten.{_op}")))))
+    _op = f"aten.max_pool{_rank}d_with_indices.default"
+    _register_max_pool(_op, _rank, partial(_first, overload_of(_op)))
 
 
 def _max_with_positions(
@@ -55,6 +68,7 @@ for _rank in (1, 2, 3):
             f"aten.adaptive_max_pool{_rank}d.default",
             "pooling",
             partial(_max_with_positions, _overload),
+            relax=partial(adaptive_max_pool, _rank),
             several=True,
         )
     )

@@ -14,6 +14,9 @@ from surebound.numerics import Soundness, outward, tiny
 from surebound.rules.activation import elementwise_interval, register_activation
 from surebound.rules.facts import Activation, Shape
 from surebound.rules.registry import Context, Rule, register
+from surebound.rules.relax.lines import Lines
+from surebound.rules.relax.pairs import joint_shape
+from surebound.rules.relax.pointwise import Bend, function_lines, largest_size
 
 _INF = math.inf
 _ULPS = 4.0
@@ -71,10 +74,20 @@ def _rsqrt(ctx: Context, x: Interval) -> Interval:
     return elementwise_interval(_RSQRT, ctx, x)
 
 
-register(
-    Rule("aten.reciprocal.default", "activation", _reciprocal, activation=_RECIPROCAL, note="sign-definite")
+register_activation(
+    "aten.reciprocal.default",
+    _RECIPROCAL,
+    interval=_reciprocal,
+    bend=Bend(lambda low, high: 2 / torch.minimum(low.abs(), high.abs()).pow(3)),
+    note="sign-definite",
 )
-register(Rule("aten.rsqrt.default", "activation", _rsqrt, activation=_RSQRT, note="positive"))
+register_activation(
+    "aten.rsqrt.default",
+    _RSQRT,
+    interval=_rsqrt,
+    bend=Bend(lambda low, high: 0.75 * low.pow(-2.5)),
+    note="positive",
+)
 
 
 def _power(exponent: float) -> Activation:
@@ -107,7 +120,16 @@ def _pow_number(ctx: Context, x: Interval, exponent: float) -> Interval:
 
 
 _POWER = Activation(torch.pow, increasing=False, ulps=_ULPS, specialise=_power)
-register(Rule("aten.pow.Tensor_Scalar", "activation", _pow_number, activation=_POWER))
+
+
+def _power_curvature(low: Tensor, high: Tensor, exponent: float) -> Tensor:
+    """|p (p - 1)| |x|^(p - 2), largest at one end; where x^p has no bound there is none."""
+    near = torch.where((low <= 0) & (high >= 0), torch.zeros_like(low), torch.minimum(low.abs(), high.abs()))
+    at = largest_size(low, high) if exponent >= 2 else near
+    return abs(exponent * (exponent - 1)) * at.pow(exponent - 2)
+
+
+register_activation("aten.pow.Tensor_Scalar", _POWER, interval=_pow_number, bend=Bend(_power_curvature))
 
 
 def _pow_tensors(ctx: Context, x: Any, exponent: Any) -> Interval:
@@ -146,5 +168,21 @@ def _hull(ctx: Context, values: list[Tensor]) -> Interval:
     return Interval(*outward(lower, upper, ctx.soundness, _ULPS))
 
 
-register(Rule("aten.pow.Tensor_Tensor", "activation", _pow_tensors))
-register(Rule("aten.pow.Scalar", "activation", _pow_tensors))
+def _power_lines(ctx: Context, base: Any, exponent: Any) -> Lines | None:
+    """c to the power x with a constant c > 0: convex in x."""
+    if isinstance(base, Interval) or not isinstance(exponent, Interval):
+        return None
+    number = torch.as_tensor(base, dtype=exponent.dtype, device=exponent.device).detach().double()
+    if joint_shape(number, exponent) != exponent.shape:
+        return None
+    f = Activation(
+        lambda v: torch.pow(number, v),
+        ulps=_ULPS,
+        shape=Shape.CONVEX,
+        derivative=lambda v: torch.log(number) * torch.pow(number, v),
+    )
+    return function_lines(ctx, f, None, exponent, _pow_tensors(ctx, base, exponent))
+
+
+for _overload in ("Tensor_Tensor", "Scalar"):
+    register(Rule(f"aten.pow.{_overload}", "activation", _pow_tensors, relax=_power_lines))

@@ -15,8 +15,12 @@ from surebound.interval import Interval
 from surebound.numerics import outward, tiny
 from surebound.rules.activation import elementwise_interval
 from surebound.rules.affine import averaged
+from surebound.rules.facts import Affine
+from surebound.rules.mip.maximum import encode_largest, encode_smallest
 from surebound.rules.piecewise import ABSOLUTE
-from surebound.rules.registry import Affine, Context, Rule, register
+from surebound.rules.registry import Context, Rule, register
+from surebound.rules.relax.choice import extreme
+from surebound.rules.relax.windows import along_axis, both_ends, running
 from surebound.rules.selection import monotone
 from surebound.rules.shape import overload_of
 from surebound.rules.vjp import vjp_adjoint
@@ -95,7 +99,18 @@ register(
     )
 )
 
-for _op in ("amax.default", "amin.default", "max.default", "min.default"):
+for _op, _sign, _encode in (("amax", 1.0, encode_largest), ("amin", -1.0, encode_smallest)):
+    register(
+        Rule(
+            f"aten.{_op}.default",
+            "reduction",
+            partial(monotone, overload_of(f"aten.{_op}.default")),
+            relax=partial(extreme, _sign),
+            mip=_encode,
+            chooses=True,
+        )
+    )
+for _op in ("max.default", "min.default"):
     register(Rule(f"aten.{_op}", "reduction", partial(monotone, overload_of(f"aten.{_op}"))))
 
 
@@ -109,20 +124,21 @@ def _with_positions(op: Callable[..., Any], ctx: Context, x: Interval, *args: An
     return Interval(low[0], high[0]), anywhere
 
 
-for _op in (
-    "max.dim",
-    "min.dim",
-    "topk.default",
-    "sort.default",
-    "sort.stable",
-    "cummax.default",
-    "cummin.default",
+for _op, _relax in (
+    ("max.dim", partial(along_axis, 1.0)),
+    ("min.dim", partial(along_axis, -1.0)),
+    ("topk.default", None),
+    ("sort.default", None),
+    ("sort.stable", None),
+    ("cummax.default", partial(running, 1.0)),
+    ("cummin.default", partial(running, -1.0)),
 ):
     register(
         Rule(
             f"aten.{_op}",
             "reduction",
             partial(_with_positions, overload_of(f"aten.{_op}")),
+            relax=_relax,
             note="values only",
             several=True,
         )
@@ -137,7 +153,7 @@ def _aminmax(
     return Interval(low.min, high.min), Interval(low.max, high.max)
 
 
-register(Rule("aten.aminmax.default", "reduction", _aminmax, several=True))
+register(Rule("aten.aminmax.default", "reduction", _aminmax, relax=both_ends, several=True))
 
 
 def _norm(

@@ -5,8 +5,7 @@ Adding a layer: open the file of its family, register one Rule, add one case to 
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,8 @@ from torch import Tensor
 from surebound.errors import SureboundError, UnsupportedOperatorError
 from surebound.graph.program import Graph, Node, once_per_graph
 from surebound.numerics import Soundness
-from surebound.rules.facts import Activation
+from surebound.rules.facts import Activation, Affine, BatchNorm, Memory, Move
+from surebound.rules.layouts import Layer
 
 
 @dataclass
@@ -45,75 +45,6 @@ IntervalRule = Callable[..., Any]  # (ctx, *args, **kwargs): Interval where the 
 
 
 @dataclass(frozen=True)
-class Local:
-    """An output at a position of the last two axes depends on a window of the input there.
-
-    Along each axis it starts at ``stride`` times the position minus ``pad`` and has ``kernel`` entries, ``dilation``
-    apart; what lies outside of the input counts as 0.
-    """
-
-    kernel: tuple[int, ...] = (1, 1)
-    stride: tuple[int, ...] = (1, 1)
-    pad: tuple[int, ...] = (0, 0)
-    dilation: tuple[int, ...] = (1, 1)
-
-
-@dataclass(frozen=True)
-class Affine:
-    """Facts about an operator that is affine in one varying argument: y = A x + b.
-
-    ``adjoint(a, in_shape, *args, **kwargs)`` maps a (S, B, *out) to A^T a (S, B, *in), where ``args`` are the
-    operator's without the varying one. ``magnitude`` maps a bound on |x| to |A| |x| + |b|. ``terms`` counts the
-    summands of one output and ``adjoint_terms`` those of one input's coefficient: 0 if entries only move.
-    Ask for them through ``count`` and ``adjoint_count``.
-    """
-
-    adjoint: Callable[..., Tensor]
-    magnitude: Callable[..., Tensor]
-    terms: Callable[..., int]
-    adjoint_terms: Callable[..., int]
-    position: int = 0  # of the varying argument
-    # For operators where the counts follow from the operand's shape: (in_shape, *args, **kwargs) -> int.
-    terms_in: Callable[..., int] | None = None
-    adjoint_terms_in: Callable[..., int] | None = None
-    # b where the arguments name it: (in_shape, *args, **kwargs) -> (1, *out), with 1 for axes along which it does
-    # not change, or None for zero. Without this it is found by a call on zeros.
-    constant: Callable[..., Tensor | None] | None = None
-    # A x alone: (x, *args, **kwargs) -> (N, *out). Without this, the operator's value minus b.
-    linear: Callable[..., Tensor] | None = None
-    # For images (B, C, H, W), where entries depend on windows: (*args, **kwargs) -> Local, or None if they do not.
-    local: Callable[..., Local | None] | None = None
-    # ``adjoint`` from windows of the output to windows of the input, all of them without what lies outside: no padding.
-    local_adjoint: Callable[..., Tensor] | None = None
-    # Is ``magnitude`` |A| m + |b| itself, and not more than it, so that it can be taken apart into sums?
-    additive: bool = True
-
-    def count(self, in_shape: tuple[int, ...], *args: Any, **kwargs: Any) -> int:
-        """``terms`` for an operand of shape ``in_shape`` (B, *in)."""
-        if self.terms_in is not None:
-            return self.terms_in(in_shape, *args, **kwargs)
-        return self.terms(*args, **kwargs)
-
-    def adjoint_count(self, in_shape: tuple[int, ...], *args: Any, **kwargs: Any) -> int:
-        """``adjoint_terms`` for an operand of shape ``in_shape`` (B, *in)."""
-        if self.adjoint_terms_in is not None:
-            return self.adjoint_terms_in(in_shape, *args, **kwargs)
-        return self.adjoint_terms(*args, **kwargs)
-
-
-@dataclass(frozen=True)
-class BatchNorm:
-    """Facts about a normalisation by running statistics that training replaces by those of the clean batch."""
-
-    statistics: Callable[[Tensor], tuple[Tensor, Tensor]]  # clean input -> mean, biased variance
-    replace: Callable[..., tuple[Any, ...]]  # (args, mean, var) -> args
-    apply: Callable[..., Tensor]  # the operator on tensors, differentiable in the statistics too
-    scale: Callable[..., tuple[Tensor, Tensor, Tensor]]  # (dims, *args after x) -> scale, shift, size
-    running: int  # position of the running mean among the arguments
-    parts: Callable[..., tuple[Any, ...]]  # args -> weight, bias, mean, var, eps
-
-
-@dataclass(frozen=True)
 class Rule:
     """One row: an operator and what each method can do with it (None: nothing)."""
 
@@ -127,34 +58,40 @@ class Rule:
     batch_norm: BatchNorm | None = None
     note: str = ""
     several: bool = False  # tensors result: ``relax`` gives one relaxation for each, None where there is none
+    apart: bool = False  # tensors result that hold the entries of its argument, unchanged
     also: tuple[Affine, ...] = ()  # the affine facts for other positions of the one varying argument
-
-    @property
-    def makes_memory(self) -> bool:
-        """Does its interval rule always return bounds in memory of their own?"""
-        product = self.family in ("linear", "convolution") and self.op != "aten.einsum.default"
-        exact = self.activation is not None and self.activation.deferred is not None
-        return product or exact or self.batch_norm is not None or self.op in _COPIES
-
-    @property
-    def passes_memory(self) -> bool:
-        """Are its bounds a rearranged view of its argument's, each entry once?"""
-        return self.op in _RESHAPINGS
+    reads_shape: bool = False  # reads nothing but the shape of its first argument
+    chooses: bool = False  # gives the largest or smallest of several entries
+    memory: Memory = Memory.UNKNOWN  # of what its interval rule returns
+    # Training's fused column: the product of a weighted operator, from its arguments after (x, weight, bias); None
+    # where these have no fast form. And moves of entries.
+    layer: Callable[..., Layer | None] | None = None
+    move: Move | None = None
 
     def affine_at(self, position: int) -> Affine | None:
         """The affine facts when only the argument at ``position`` varies."""
         known = (self.affine, *self.also)
         return next((facts for facts in known if facts is not None and facts.position == position), None)
 
+    @property
+    def is_affine(self) -> bool:
+        """Is it affine in one of its arguments, the others being constant?"""
+        return self.affine is not None or bool(self.also)
 
-_COPIES = ("aten.clone.default", "aten.constant_pad_nd.default", "aten.pad.default")
-_RESHAPINGS = (
-    "aten.view.default",
-    "aten.reshape.default",
-    "aten.flatten.using_ints",
-    "aten.squeeze.dim",
-    "aten.unsqueeze.default",
-)
+    @property
+    def is_relu(self) -> bool:
+        """Is it max(x, 0)?"""
+        return self.activation is not None and self.activation.relu
+
+    @property
+    def decided_by_signs(self) -> bool:
+        """Is it exact once the signs of all ReLUs' inputs are fixed? So for ReLUs, and for what is affine or moves."""
+        if self.activation is not None:
+            return self.is_relu
+        # What has an encoding is affine, moves entries, or chooses one of several.
+        return not self.chooses and (self.is_affine or self.mip is not None)
+
+
 _rules: dict[str, Rule] = {}
 
 
@@ -168,22 +105,15 @@ def register(rule: Rule) -> Rule:
     return rule
 
 
-def attach(op: str, **columns: Any) -> None:
-    """Fill further columns of a row that a family's file has registered; a column that is taken is a mistake."""
-    rule = _rules.get(op)
-    if rule is None:
-        raise SureboundError(
-            f"{op} has no row to attach {', '.join(columns)} to; register its interval rule first"
-        )
-    taken = [name for name in columns if getattr(rule, name) is not None]
-    if taken:
-        raise SureboundError(f"the row of {op} has {', '.join(taken)} already")
-    _rules[op] = dataclasses.replace(rule, **columns)
-
-
 def find(op: str) -> Rule | None:
     """The row of an operator, if there is one."""
     return _rules.get(op)
+
+
+def layer_of(node: Node, rest: Sequence[Any]) -> Layer | None:
+    """The fast form of a weighted call with the arguments ``rest`` after (x, weight, bias), if there is one."""
+    rule = find(node.op)
+    return None if rule is None or rule.layer is None else rule.layer(*rest)
 
 
 def all_rules() -> Iterator[Rule]:

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from surebound.errors import BoundError
 from surebound.interval import Interval
+from surebound.rules.mip.maximum import encode_larger, encode_smaller
 from surebound.rules.registry import Context, Rule, register
+from surebound.rules.relax.pairs import masked_fill_lines, maximum_lines, minimum_lines, where_lines
 
 
 def ends_of(value: Any) -> tuple[Any, Any]:
@@ -46,16 +48,15 @@ def monotone(op: Callable[..., Tensor], ctx: Context, *args: Any, **kwargs: Any)
     return Interval(op(*lowers(args), **kwargs), op(*uppers(args), **kwargs))
 
 
-for _op, _fn in (
-    ("maximum.default", torch.maximum),
-    ("minimum.default", torch.minimum),
-    ("max.other", torch.maximum),
-    ("min.other", torch.minimum),
-    # fmax and fmin drop NaN, which may stand for "anything": bounded as maximum and minimum.
-    ("fmax.default", torch.maximum),
-    ("fmin.default", torch.minimum),
+# fmax and fmin drop NaN, which may stand for "anything": bounded as maximum and minimum.
+for _ops, _fn, _lines, _encode in (
+    (("maximum.default", "max.other", "fmax.default"), torch.maximum, maximum_lines, encode_larger),
+    (("minimum.default", "min.other", "fmin.default"), torch.minimum, minimum_lines, encode_smaller),
 ):
-    register(Rule(f"aten.{_op}", "selection", partial(monotone, _fn)))
+    for _op in _ops:
+        register(
+            Rule(f"aten.{_op}", "selection", partial(monotone, _fn), relax=_lines, mip=_encode, chooses=True)
+        )
 
 
 def _greater(strict: bool, ctx: Context, x: Any, y: Any) -> Interval:
@@ -113,8 +114,9 @@ def _like(value: Any, like: Tensor) -> Tensor:
     return torch.as_tensor(value, dtype=like.dtype, device=like.device).expand(like.shape)
 
 
-for _overload in ("self", "ScalarOther", "ScalarSelf", "Scalar"):
-    register(Rule(f"aten.where.{_overload}", "selection", where_interval))
+for _overload in ("self", "ScalarOther", "ScalarSelf"):
+    register(Rule(f"aten.where.{_overload}", "selection", where_interval, relax=where_lines))
+register(Rule("aten.where.Scalar", "selection", where_interval))
 
 
 def _masked_fill(ctx: Context, x: Any, mask: Any, value: Any) -> Interval:
@@ -126,7 +128,7 @@ def _masked_fill(ctx: Context, x: Any, mask: Any, value: Any) -> Interval:
 
 
 for _overload in ("Scalar", "Tensor"):
-    register(Rule(f"aten.masked_fill.{_overload}", "selection", _masked_fill))
+    register(Rule(f"aten.masked_fill.{_overload}", "selection", _masked_fill, relax=masked_fill_lines))
 
 
 def refuse_varying(index: Any, what: str) -> None:

@@ -14,7 +14,9 @@ from torch import Tensor
 from surebound import kernels
 from surebound.errors import BoundError
 from surebound.interval import Interval
-from surebound.rules.registry import Affine, Context, Rule, register
+from surebound.rules.facts import Affine, Memory, Move
+from surebound.rules.registry import Context, Rule, register
+from surebound.rules.relax.pairs import same_lines
 from surebound.rules.selection import refuse_varying
 from surebound.rules.vjp import looped_adjoint, vjp_adjoint
 
@@ -60,6 +62,8 @@ def register_move(
     adjoint: Callable[..., Tensor] | None = None,
     adjoint_terms: Callable[..., int] = zero,
     note: str = "",
+    move: Move | None = None,
+    memory: Memory = Memory.UNKNOWN,
 ) -> None:
     """One row for one operator that moves entries; ``adjoint_terms`` if it repeats them."""
     # Bounds may lie otherwise in memory than the network's tensors: a view of them may need a copy.
@@ -74,25 +78,27 @@ def register_move(
                 magnitude=overload,
                 terms=zero,
                 adjoint_terms=adjoint_terms,
+                entrywise=True,
             ),
             note=note,
+            move=move,
+            memory=memory,
         )
     )
 
 
-for _op in (
-    "view.default",
-    "reshape.default",
-    "_unsafe_view.default",
-    "flatten.using_ints",
-    "unsqueeze.default",
-    "squeeze.default",
-    "squeeze.dim",
-    "squeeze.dims",
-    "unflatten.int",
+for _op, _run in (
+    ("view.default", torch.reshape),
+    ("reshape.default", torch.reshape),
+    ("flatten.using_ints", torch.flatten),
 ):
+    register_move(f"aten.{_op}", _reshape_adjoint, move=Move(_run), memory=Memory.VIEW)
+for _op in ("unsqueeze.default", "squeeze.dim"):
+    register_move(f"aten.{_op}", _reshape_adjoint, memory=Memory.VIEW)
+for _op in ("_unsafe_view.default", "squeeze.default", "squeeze.dims", "unflatten.int"):
     register_move(f"aten.{_op}", _reshape_adjoint)
-for _op in ("clone", "alias", "contiguous", "detach", "lift_fresh_copy", "lift_fresh"):
+register_move("aten.clone.default", _same, move=Move(torch.clone, channelwise=True), memory=Memory.OWN)
+for _op in ("alias", "contiguous", "detach", "lift_fresh_copy", "lift_fresh"):
     register_move(f"aten.{_op}.default", _same)
 register_move("aten.permute.default", _permute_adjoint)
 for _op in (
@@ -171,13 +177,9 @@ def _convert(ctx: Context, x: Interval, dtype: torch.dtype | None = None, **_: A
     return Interval(lower, upper)
 
 
-register(Rule("aten._to_copy.default", "shape", _convert, note="float32 and float64"))
-register(
-    Rule(
-        "aten.type_as.default",
-        "shape",
-        lambda ctx, x, other: _convert(ctx, x, other.dtype),
-        note="float32 and float64",
-    )
-)
-register(Rule("aten.to.dtype", "shape", lambda ctx, x, dtype, *_, **__: _convert(ctx, x, dtype)))
+for _op, _convert_by, _note in (
+    ("_to_copy.default", _convert, "float32 and float64"),
+    ("type_as.default", lambda ctx, x, other: _convert(ctx, x, other.dtype), "float32 and float64"),
+    ("to.dtype", lambda ctx, x, dtype, *_, **__: _convert(ctx, x, dtype), ""),
+):
+    register(Rule(f"aten.{_op}", "shape", _convert_by, relax=same_lines, note=_note))

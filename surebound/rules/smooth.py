@@ -2,6 +2,7 @@
 
 ``ulps`` are stated with a margin over PyTorch's libraries (1 to 2 ulps; tests/rules/test_accuracy.py), so that other
 faithful libraries are covered too. ``absolute`` covers formulas that cancel, e.g. exp(x) - 1 instead of expm1(x).
+``bend`` bounds |f''|, from calculus, rounded up.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from surebound.interval import Interval
 from surebound.numerics import unit_roundoff
 from surebound.rules.activation import register_activation, widened
 from surebound.rules.facts import Activation, Shape
-from surebound.rules.registry import Context, Rule, register
+from surebound.rules.registry import Context
+from surebound.rules.relax.pointwise import Bend, largest_size
 
 _INF = math.inf
 _SELU_SCALE, _SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
@@ -31,7 +33,7 @@ def _sigmoid_slope(x: Tensor) -> Tensor:
 SIGMOID = Activation(
     torch.sigmoid, ulps=4, absolute=2, shape=Shape.S_SHAPED, derivative=_sigmoid_slope, range=(0.0, 1.0)
 )
-register_activation("aten.sigmoid.default", SIGMOID)
+register_activation("aten.sigmoid.default", SIGMOID, bend=Bend(0.09623))  # 1 / (6 sqrt 3)
 register_activation(
     "aten.tanh.default",
     Activation(
@@ -41,6 +43,7 @@ register_activation(
         derivative=lambda x: 1 - torch.tanh(x) ** 2,
         range=(-1.000001, 1.000001),
     ),
+    bend=Bend(0.76981),  # 4 / (3 sqrt 3)
 )
 register_activation(
     "aten.erf.default",
@@ -52,6 +55,7 @@ register_activation(
         derivative=lambda x: torch.exp(-x * x) * (2 / math.sqrt(math.pi)),
         range=(-1.0, 1.0),
     ),
+    bend=Bend(0.96789),  # sqrt(8 / (pi e)), at 1 / sqrt 2
 )
 register_activation(
     "aten.atan.default",
@@ -62,14 +66,20 @@ register_activation(
         derivative=lambda x: 1 / (1 + x * x),
         range=(-1.5707964, 1.5707964),
     ),
+    bend=Bend(0.64952),  # 3 sqrt 3 / 8
 )
 register_activation(
     "aten.asinh.default",
     Activation(
         torch.asinh, ulps=4, absolute=2, shape=Shape.S_SHAPED, derivative=lambda x: torch.rsqrt(1 + x * x)
     ),
+    bend=Bend(0.38491),  # 2 / (3 sqrt 3)
 )
-register_activation("aten.sinh.default", Activation(torch.sinh, ulps=8, absolute=2, derivative=torch.cosh))
+register_activation(
+    "aten.sinh.default",
+    Activation(torch.sinh, ulps=8, absolute=2, derivative=torch.cosh),
+    bend=Bend(lambda low, high: torch.sinh(largest_size(low, high))),
+)
 
 register_activation(
     "aten.exp.default",
@@ -164,7 +174,7 @@ def _softplus_interval(ctx: Context, x: Interval, beta: float = 1, threshold: fl
     return widened(ctx, f, lower, upper)
 
 
-register(Rule("aten.softplus.default", "activation", _softplus_interval, activation=_SOFTPLUS))
+register_activation("aten.softplus.default", _SOFTPLUS, interval=_softplus_interval)
 register_activation(
     "aten.log_sigmoid.default",
     Activation(
@@ -189,7 +199,19 @@ def _elu(alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Ac
     )
 
 
-register_activation("aten.elu.default", Activation(F.elu, increasing=False, specialise=_elu))
+def _elu_curvature(
+    low: Tensor, high: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1
+) -> Tensor:
+    """scale alpha input_scale^2 exp(input_scale x) below 0; nothing above."""
+    top = torch.maximum(input_scale * low, input_scale * high.clamp(max=0))
+    return abs(scale * alpha) * input_scale**2 * top.exp()
+
+
+register_activation(
+    "aten.elu.default",
+    Activation(F.elu, increasing=False, specialise=_elu),
+    bend=Bend(_elu_curvature, kinks=(0.0,)),
+)
 
 
 def _selu() -> Activation:
@@ -203,7 +225,8 @@ def _selu() -> Activation:
     )
 
 
-register_activation("aten.selu.default", _selu())
+# The largest |f''| is scale alpha, at 0-.
+register_activation("aten.selu.default", _selu(), bend=Bend(1.75810, kinks=(0.0,)))
 
 
 def _celu(alpha: float = 1.0) -> Activation:
@@ -231,4 +254,5 @@ register_activation(
         derivative=lambda x: torch.exp(-x * x) * (-2 / math.sqrt(math.pi)),
         range=(0.0, 2.0),
     ),
+    bend=Bend(0.96789),
 )

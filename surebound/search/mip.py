@@ -26,7 +26,7 @@ from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules import Affine, Rule, describe, find
 from surebound.rules.mip.expression import Encoder, Expression, Vector, combine
-from surebound.rules.mip.matrix import MATRICES, affine_matrix, in_double
+from surebound.rules.mip.matrix import affine_matrix, in_double
 from surebound.rules.mip.pieces import Pieces, encode_pieces
 from surebound.solvers.problem import Problem
 
@@ -172,9 +172,9 @@ class NetworkEncoder:
         env = {**self._environment(1), source: None}
         rest = tuple(resolve(v, env) for i, v in enumerate(node.args) if i != affine.position)
         kwargs = resolve_kwargs(node.kwargs, env)
-        if node.op in MATRICES:
+        if affine.matrix is not None:
             constant = apply(torch.zeros(1, *shape[1:], dtype=torch.float64)).reshape(-1).numpy()
-            return MATRICES[node.op](shape[1:], self._shape(node)[1:], *rest, **kwargs), constant
+            return affine.matrix(shape[1:], self._shape(node)[1:], *rest, **kwargs), constant
         moves = affine.count(shape, *rest, **kwargs) == 0
         return affine_matrix(apply, shape[1:], moves)
 
@@ -221,7 +221,7 @@ def _encodable(node: Node, env: Mapping[str, Any]) -> bool:
     rule = find(node.op)
     if rule is None:
         return False
-    if rule.mip is not None or rule.affine is not None or rule.also:
+    if rule.mip is not None or rule.is_affine:
         return True
     # Parameters are constants; what varies is not looked at.
     args, kwargs = _known(node.args, env), {key: _known(value, env) for key, value in node.kwargs.items()}

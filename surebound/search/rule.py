@@ -45,8 +45,6 @@ PATIENCE = (
     {INPUTS: Budget(2_000_000), SIGNS: Budget(50_000)},
 )
 
-_RELUS = ("aten.relu.default", "aten.relu_.default")
-
 
 def ways(program: Program, question: Question, domains: int) -> list[tuple[str, Budget]]:
     """Return ways to split and how far to go: what suits the network over the boxes first, then the other."""
@@ -86,12 +84,9 @@ def boxes_first(program: Program, question: Question) -> bool:
 def decided_by_signs(program: Program) -> bool:
     """Do signs of ReLUs decide everything? So for a network of affine operators and ReLUs alone."""
     for node in program.graph.nodes:
-        if not node.varies or node.op in _RELUS or node.op == "getitem":
+        if not node.varies or node.op == "getitem":
             continue
         rule = find(node.op)
-        if rule is None or rule.activation is not None or "max" in rule.op or "min" in rule.op:
-            return False
-        # What can be encoded and is no activation is affine, moves entries, or chooses the largest or smallest of some.
-        if rule.mip is None and rule.affine is None and not rule.also:
+        if rule is None or not rule.decided_by_signs:
             return False
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -11,8 +12,9 @@ from torch import Tensor, nn
 
 import surebound as sb
 from surebound import models
-from surebound.bounds import TrainingPass, training, training_pass
-from surebound.graph import program_of
+from surebound.bounds import TrainingPass, training_pass
+from surebound.bounds.training import engine
+from surebound.graph import Node, program_of
 from surebound.rules import layouts
 
 
@@ -77,10 +79,10 @@ def test_channels_that_are_off_are_really_left_out(monkeypatch):
     switch_off_half(net)
     inputs: list[int] = []
     backward: list[tuple[int, ...]] = []
-    original = training.layer_of
+    original = engine.layer_of
 
-    def spying(op: str, rest: tuple[object, ...]) -> layouts.Layer | None:
-        layer = original(op, rest)
+    def spying(node: Node, rest: Sequence[object]) -> layouts.Layer | None:
+        layer = original(node, rest)
 
         def product(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
             inputs.append(x.shape[1])
@@ -92,7 +94,7 @@ def test_channels_that_are_off_are_really_left_out(monkeypatch):
 
         return layouts.Layer(product, gradient, layer.input_gradient)
 
-    monkeypatch.setattr(training, "layer_of", spying)
+    monkeypatch.setattr(engine, "layer_of", spying)
     run(net, torch.rand(4, 1, 12, 12), torch.zeros(4, dtype=torch.long))
     assert inputs[:2] == [1, 1] and max(inputs[2:4]) <= 8  # of 16
     assert max(inputs[4:]) <= 16 * 4  # of 32 channels of 2 x 2

@@ -10,7 +10,7 @@ import surebound as sb
 from surebound.errors import BoundError, SureboundError, UnsupportedOperatorError
 from surebound.interval import Interval
 from surebound.numerics import Soundness
-from surebound.rules import Context, Rule, all_rules, attach, find, register
+from surebound.rules import Context, Rule, all_rules, find, register
 
 CONTEXT = Context(Soundness.DEPLOYED)
 
@@ -26,13 +26,6 @@ def test_a_second_row_is_refused() -> None:
         SureboundError, match=r"a rule for aten.relu.default is registered already, in family 'activ"
     ):
         register(Rule("aten.relu.default", "activation", lambda ctx, x: x))
-
-
-def test_columns_are_attached_once_and_only_to_rows() -> None:
-    with pytest.raises(SureboundError, match="aten.nothing.default has no row to attach relax to"):
-        attach("aten.nothing.default", relax=print)
-    with pytest.raises(SureboundError, match="the row of aten.linear.default has affine already"):
-        attach("aten.linear.default", affine=_rule("aten.linear.default").affine)
 
 
 def test_rows_come_sorted_and_with_a_family() -> None:

@@ -155,8 +155,7 @@ def _note(node: Node, sources: tuple[str, ...], separate: set[str], exact: set[s
     if rule is None or len(sources) != 1:
         return
     affine = affine_in_one(node, sources)
-    moves = rule.family in ("shape", "arithmetic") or rule.batch_norm is not None
-    if rule.activation is not None or (affine is not None and moves):
+    if rule.activation is not None or (affine is not None and affine.entrywise):
         for known in (separate, exact):
             if sources[0] in known:
                 known.add(node.name)

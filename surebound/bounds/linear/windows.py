@@ -22,7 +22,7 @@ from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.entries import LIVE, entries
 from surebound.bounds.linear.steps import AffineStep
 from surebound.interval import Interval
-from surebound.rules.registry import Local
+from surebound.rules.facts import Local
 from surebound.rules.relax.lines import Lines, Relaxation
 
 #: Arrays of a window's size that are kept for each call between a value and the input.

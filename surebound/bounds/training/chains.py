@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from surebound.graph import Graph, Node
 from surebound.graph.program import Ref, once_per_graph
-from surebound.rules import find
-from surebound.rules.layouts import RELU, RESHAPES, layer_of
+from surebound.rules import find, layer_of
 
 
 @dataclass(frozen=True)
@@ -82,17 +81,20 @@ def kind_of(node: Node, graph: Graph) -> str | None:
     if varying != [first.name]:
         return None
     shape = graph.input_shape if first.name == graph.input else graph.by_name[first.name].shape
-    if node.op in RELU:
+    rule = find(node.op)
+    if rule is None:
+        return None
+    if rule.is_relu:
         return "relu" if shape is not None and len(shape) > 1 else None
-    if node.op in RESHAPES:
+    if rule.move is not None and not rule.move.channelwise:
         flat = node.shape is not None and len(node.shape) == 2 and node.shape[0] is None
         return "flatten" if flat and shape is not None and shape[0] is None and len(shape) > 2 else None
-    rule = find(node.op)
-    if rule is not None and rule.batch_norm is not None:
+    if rule.batch_norm is not None:
         return "norm"
-    if layer_of(node.op, node.args[3:]) is None or shape is None:
+    layer = layer_of(node, node.args[3:])
+    if layer is None or shape is None:
         return None
-    return "layer" if node.op != "aten.linear.default" or len(shape) == 2 else None
+    return "layer" if not layer.matrix or len(shape) == 2 else None
 
 
 _ORDER = {"layer": 0, "norm": 1, "relu": 2, "flatten": 3}

@@ -19,9 +19,8 @@ from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.kernels.balance import stable_moments
 from surebound.numerics import Soundness
-from surebound.rules import BatchNorm, Context, check_supported, find
+from surebound.rules import BatchNorm, Context, check_supported, find, layer_of
 from surebound.rules.fused import Block, run
-from surebound.rules.layouts import CHANNELWISE, RESHAPES, layer_of
 from surebound.rules.scaling import Norm, Scaling
 
 _CONTEXT = Context(Soundness.NONE)
@@ -207,7 +206,7 @@ class _Walk:
         weight = bias = gamma = beta = on = order = norm = None
         if chain.layer is not None:
             _, weight, *rest = resolve((None, *chain.layer.args[1:]), env)
-            bias, layer = (rest[0] if rest else None), layer_of(chain.layer.op, tuple(rest[1:]))
+            bias, layer = (rest[0] if rest else None), layer_of(chain.layer, rest[1:])
             both, radius = x.narrow(clean)
             on, order = x.on, x.order
         else:
@@ -270,22 +269,22 @@ class _Walk:
         x = args[0] if args else None
         if not isinstance(x, Joint) or any(isinstance(a, Joint) for a in args[1:]) or node.kwargs:
             return None
-        if node.op in CHANNELWISE:
-            if node.op != "aten.clone.default" and len(args[1]) > 2 * (len(x.shape) - 2):
+        rule = find(node.op)
+        if rule is None or rule.move is None:
+            return None
+        move = rule.move.run
+        if rule.move.channelwise:
+            if len(args) > 1 and len(args[1]) > 2 * (len(x.shape) - 2):
                 return None  # pads channels or examples
             both, radius = x.narrow(clean)
-            move = CHANNELWISE[node.op]
             return x.moved(move(both, *args[1:]), move(radius, *args[1:]))
-        if node.op in RESHAPES:
-            both, radius = x.both(clean)
-            if not self.doubled and clean:
-                self.doubled = environment(self.program, both.shape[0])
-            move = RESHAPES[node.op]
-            moved = move(both, *resolve(node.args[1:], {**env, **self.doubled} if clean else env))
-            if node.shape is None or tuple(moved.shape) != (both.shape[0], *node.shape[1:]):
-                return None
-            return Joint.stacked(moved, move(radius, *args[1:]))
-        return None
+        both, radius = x.both(clean)
+        if not self.doubled and clean:
+            self.doubled = environment(self.program, both.shape[0])
+        moved = move(both, *resolve(node.args[1:], {**env, **self.doubled} if clean else env))
+        if node.shape is None or tuple(moved.shape) != (both.shape[0], *node.shape[1:]):
+            return None
+        return Joint.stacked(moved, move(radius, *args[1:]))
 
 
 def _part(value: Any, which: str) -> Any:

@@ -7,7 +7,7 @@ on the unit vectors. All in float64, so that A holds the stored weights exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -90,10 +90,6 @@ def conv2d_matrix(
     return scipy.sparse.csr_array(
         (data[used], (rows[used], columns[used])), shape=(channels_out * positions, size)
     )
-
-
-#: Operators whose matrix is known without running them on unit vectors: (in, out, *other arguments) -> A.
-MATRICES: Mapping[str, Callable[..., scipy.sparse.csr_array]] = {"aten.conv2d.default": conv2d_matrix}
 
 
 def in_double(value: Any) -> Any:

@@ -12,7 +12,6 @@ from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules.registry import Context
 from surebound.rules.relax.lines import Lines, Slope, lines
-from surebound.rules.relax.pointwise import pointwise_lines
 
 Operand = Interval | Tensor | float | int
 
@@ -45,19 +44,9 @@ def reverse_difference_lines(ctx: Context, x: Operand, y: Operand, alpha: float 
 
 
 def product_lines(ctx: Context, x: Operand, y: Operand) -> Lines | None:
-    """x y between two of McCormick's four planes; x x as a square. Truth values have no lines."""
+    """x y of two different tensors, between two of McCormick's four planes. Truth values have no lines."""
     if not (isinstance(x, Interval) and isinstance(y, Interval)) or torch.bool in (x.dtype, y.dtype):
         return None
-    if x is y:
-        square = pointwise_lines("aten.square.default", None, ctx, x)
-        return Lines(
-            (x.shape, x.shape),
-            (*square.lower, 0.0),
-            (*square.upper, 0.0),
-            square.lower_intercept,
-            square.upper_intercept,
-            square.absolute,
-        )
     shape = joint_shape(x, y)
     x_low, y_low, y_high = (v.expand(shape) for v in (x.lower, y.lower, y.upper))
     error = own_rounding(ctx, wide(ctx, x.magnitude) * wide(ctx, y.magnitude), x.dtype, 1)

@@ -22,7 +22,7 @@ from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules.facts import Activation, Shape
-from surebound.rules.registry import Context, find
+from surebound.rules.registry import Context, IntervalRule
 from surebound.rules.relax.lines import Lines, lines
 
 #: Parts of the grid.
@@ -51,14 +51,17 @@ class _Line:
 
 
 def pointwise_lines(
-    op: str, bend: Bend | None, ctx: Context, x: Interval, *args: Any, **kwargs: Any
+    facts: Activation,
+    interval: IntervalRule,
+    bend: Bend | None,
+    ctx: Context,
+    x: Interval,
+    *args: Any,
+    **kwargs: Any,
 ) -> Lines:
-    """Lines around the function that ``op`` computes, with its own rounding paid; never outside its interval."""
-    rule = find(op)
-    if rule is None or rule.activation is None:
-        raise BoundError(f"{op} is not an elementwise function")
-    f = rule.activation.bind(*args, **kwargs)
-    out = rule.interval(ctx, x, *args, **kwargs)
+    """Lines around an elementwise function, with its own rounding paid; never outside of its interval bounds."""
+    f = facts.bind(*args, **kwargs)
+    out = interval(ctx, x, *args, **kwargs)
     if f.pieces is not None:
         kinks = tuple(piece[0] for piece in f.pieces() if piece[0] > -math.inf)
         native = dataclasses.replace(f, fn=partial(_natively, f, x.dtype))
@@ -130,19 +133,20 @@ def _tangent_and_chord(f: Activation, x: Interval, low: Tensor, high: Tensor) ->
     value = f.fn(middle)
     # The slope was rounded: at the ends of the interval that matters by half the width.
     lost = (exact - slope.double()).abs() * (high - low) + _SLACK * (
-        value.abs() + exact.abs() * _size(low, high)
+        value.abs() + exact.abs() * largest_size(low, high)
     )
     tangent = _Line(slope, value - slope.double() * middle - sign * lost)
     at_low, at_high = f.fn(low), f.fn(high)
     width = torch.where(high > low, high - low, torch.ones_like(low))
     slope = ((at_high - at_low) / width).to(x.dtype)
     ends = torch.stack([at_low - slope.double() * low, at_high - slope.double() * high])
-    lost = _SLACK * (at_low.abs() + at_high.abs() + slope.double().abs() * _size(low, high))
+    lost = _SLACK * (at_low.abs() + at_high.abs() + slope.double().abs() * largest_size(low, high))
     chord = _Line(slope, (ends.amax(0) if sign > 0 else ends.amin(0)) + sign * lost)
     return (tangent, chord) if sign > 0 else (chord, tangent)
 
 
-def _size(low: Tensor, high: Tensor) -> Tensor:
+def largest_size(low: Tensor, high: Tensor) -> Tensor:
+    """max |x| between two ends."""
     return torch.maximum(low.abs(), high.abs())
 
 
@@ -178,7 +182,7 @@ def _grid(
     middle, gap = (low + high) / 2, curvature * step * step * (1 + 2.0**-20) / 8
     above = below = None
     for slope, top, bottom in zip(slopes, tops, bottoms, strict=True):
-        slack = gap + _SLACK * (largest + slope.double().abs() * _size(low, high))
+        slack = gap + _SLACK * (largest + slope.double().abs() * largest_size(low, high))
         upper, lower = _Line(slope, top + slack), _Line(slope, bottom - slack)
         above = upper if above is None else _closer(above, upper, middle, -1.0)
         below = lower if below is None else _closer(below, lower, middle, 1.0)

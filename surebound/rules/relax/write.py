@@ -18,7 +18,6 @@ from surebound.interval import Interval
 from surebound.numerics import Soundness, gamma, tiny
 from surebound.rules.registry import Context
 from surebound.rules.relax.lines import Index, Pulled
-from surebound.rules.shape import overload_of
 
 
 @dataclass(frozen=True)
@@ -108,14 +107,11 @@ def _payments(ctx: Context, varying: Sequence[Interval], index: Tensor) -> tuple
     return error, 16.0 * rows.shape[1] * repeats * tiny(dtype) * (1 + sizes.amax(1))
 
 
-def write(name: str) -> Callable[..., Written | None]:
+def write(
+    op: Callable[..., Tensor], ctx: Context, x: Any, source: Any, *args: Any, **kwargs: Any
+) -> Written | None:
     """slice_scatter and its like: (x, source, constant places)."""
-    op = overload_of(f"aten.{name}.default")
-
-    def relax(ctx: Context, x: Any, source: Any, *args: Any, **kwargs: Any) -> Written | None:
-        return written(ctx, lambda a, b: op(a, b, *args, **kwargs), (x, source))
-
-    return relax
+    return written(ctx, lambda a, b: op(a, b, *args, **kwargs), (x, source))
 
 
 def scatter(ctx: Context, x: Any, dim: int, index: Tensor, source: Any, **_: Any) -> Written | None:

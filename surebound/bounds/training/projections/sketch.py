@@ -32,8 +32,8 @@ from surebound.graph import Node, Program
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
 from surebound.numerics import Soundness
-from surebound.rules import Context, find
-from surebound.rules.layouts import RELU, RESHAPES, channels_last, layer_of
+from surebound.rules import Context, find, layer_of
+from surebound.rules.layouts import channels_last
 from surebound.rules.relax.ends import within
 from surebound.rules.relax.join import Join
 from surebound.rules.relax.lines import Lines
@@ -116,9 +116,14 @@ class _Tasks:
 
         for names in tasks.estimated.values():
             for name in names:
-                if all(node.op in RELU and not bounds_are_read(node.name) for node in readers[name]):
+                if all(_is_relu(node) and not bounds_are_read(node.name) for node in readers[name]):
                     tasks.signs.add(name)
         return tasks
+
+
+def _is_relu(node: Node) -> bool:
+    rule = find(node.op)
+    return rule is not None and rule.is_relu
 
 
 def _draw(relaxed: Relaxed, projections: Projections) -> dict[str, Tensor]:
@@ -222,7 +227,7 @@ class _Walk:
         known = [form for form in operands if form is not None]
         if isinstance(step, AffineStep):
             rest, kwargs = step.arguments(known[0].center.shape[0])
-            weighted = step.affine.position == 0 and layer_of(node.op, rest[2:]) is not None
+            weighted = step.affine.position == 0 and layer_of(node, rest[2:]) is not None
             laid_out = channels_last if weighted else Tensor.contiguous  # others may mind the order in memory
             center = step.apply(laid_out(known[0].center), rest, kwargs)
             return _Form(center, self._affine(node, step, known[0].columns, rest, center.shape[1:]))
@@ -238,12 +243,12 @@ class _Walk:
     def _affine(
         self, node: Node, step: AffineStep, columns: Columns, rest: tuple[Any, ...], out: torch.Size
     ) -> Columns:
-        if node.op in RESHAPES and len(out) == 1:
+        rule = find(node.op)
+        if rule is not None and rule.move is not None and not rule.move.channelwise and len(out) == 1:
             return columns.flattened()
         if step.affine.position == 0 and rest:
-            stage = Stage.of(
-                node.op, rest, columns, out, node.name in self.estimated, self._wanted(node.name)
-            )
+            layer, estimate = layer_of(node, rest[2:]), node.name in self.estimated
+            stage = Stage.of(layer, rest, columns, out, estimate, self._wanted(node.name))
             if stage is not None:
                 return stage.apply(columns, rest[0])
         return Columns(_through(step, columns.tensor))

@@ -22,7 +22,7 @@ from surebound.bounds.training.projections.cauchy import (
 )
 from surebound.errors import BoundError
 from surebound.kernels.columns import Lines, Windows, matrix_backward
-from surebound.rules.layouts import Layer, layer_of
+from surebound.rules.layouts import Layer
 
 
 @dataclass(frozen=True)
@@ -86,19 +86,18 @@ class Stage:
     @classmethod
     def of(
         cls,
-        op: str,
+        layer: Layer | None,
         rest: tuple[Any, ...],
         columns: Columns,
         outside: torch.Size,
         estimate: bool,
         wanted: Tensor | None = None,
     ) -> Stage | None:
-        """The stage of an operator with the arguments (weight, bias, ...) after its operand, if it has one."""
-        layer, inside = layer_of(op, rest[2:]), columns.value
-        matrix = op == "aten.linear.default"
-        if layer is None or not columns.lined or matrix != (columns.flat or len(inside) == 1):
+        """The stage of a weighted layer with the arguments (weight, bias, ...) after its operand, if it has one."""
+        inside = columns.value
+        if layer is None or not columns.lined or layer.matrix != (columns.flat or len(inside) == 1):
             return None
-        windows = None if matrix else _windows(rest, inside, outside)
+        windows = None if layer.matrix else _windows(rest, inside, outside)
         return cls(layer, windows, inside, outside, estimate, wanted)
 
     def apply(self, columns: Columns, weight: Tensor) -> Columns:
