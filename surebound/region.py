@@ -13,7 +13,7 @@ from torch import Tensor
 from surebound.errors import RegionError
 from surebound.interval import Interval
 from surebound.kernels import ends
-from surebound.numerics import Soundness, exact_fraction, float_up, round_up
+from surebound.numerics import Soundness, exact_fraction, float_up, round_up, step_towards
 
 
 def _check_images(x: Tensor, name: str) -> None:
@@ -178,6 +178,5 @@ def _add_outwards(x: Tensor, radius: float) -> Tensor:
     error = total - back
     error = torch.sub(x, error, out=error).sub_(back.sub_(radius))
     inwards = error.gt_(0) if radius > 0 else error.lt_(0)  # 1 or 0
-    # nextafter leaves a value alone that is its own goal.
     goal = inwards.mul_(math.copysign(torch.finfo(x.dtype).max, radius)).add_(total)
-    return torch.nextafter(total, goal, out=goal)
+    return step_towards(total, goal)

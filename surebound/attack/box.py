@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from surebound.errors import RegionError
-from surebound.numerics import exact_fraction, float_up
+from surebound.numerics import exact_fraction, float_up, next_down, next_up
 from surebound.region import Box, Region
 
 
@@ -74,11 +74,10 @@ def _check_finite(*ends: Tensor) -> None:
 def _add_inwards(x: Tensor, eps: Fraction) -> Tensor:
     """The largest value of x's dtype that is not above x + eps (eps rounded down to float64)."""
     radius = -float_up(-eps)
-    above = torch.full_like(x, math.inf)
     # Two roundings put the nearest value at most one place off; start above, come down to what fits.
-    end = torch.nextafter((x.double() + radius).to(x.dtype), above)
+    end = next_up((x.double() + radius).to(x.dtype))
     for _ in range(4):
-        end = torch.where(_apart_at_most(end, x, radius), end, torch.nextafter(end, -above))
+        end = torch.where(_apart_at_most(end, x, radius), end, next_down(end))
     return torch.where(_apart_at_most(end, x, radius), end, x)
 
 
@@ -98,5 +97,5 @@ def _at_most(value: float, like: Tensor) -> float:
         return value
     nearest = torch.tensor(float(value), dtype=like.dtype)
     if Fraction(nearest.item()) > exact_fraction(value, "clip"):
-        nearest = torch.nextafter(nearest, torch.tensor(-math.inf, dtype=like.dtype))
+        nearest = next_down(nearest)
     return float(nearest)

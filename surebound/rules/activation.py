@@ -13,7 +13,7 @@ from torch import Tensor
 from surebound import kernels
 from surebound.errors import BoundError
 from surebound.interval import Interval
-from surebound.numerics import Soundness, outward, tiny
+from surebound.numerics import Soundness, amply_up, outward, tiny
 from surebound.rules.facts import Activation, Memory, Shape
 from surebound.rules.registry import Context, IntervalRule, Rule, register
 from surebound.rules.relax.pointwise import Bend, pointwise_lines
@@ -59,7 +59,7 @@ def widened(ctx: Context, f: Activation, lower: Tensor, upper: Tensor) -> Interv
         return Interval(lower, upper)
     lower, upper = outward(lower, upper, ctx.soundness, f.ulps, f.absolute, f.underflow)
     if f.jump:
-        lower, upper = lower - f.jump * (1 + 2.0**-9), upper + f.jump * (1 + 2.0**-9)
+        lower, upper = lower - amply_up(f.jump), upper + amply_up(f.jump)
     if f.range != (-math.inf, math.inf):
         lower, upper = lower.clamp(*f.range), upper.clamp(*f.range)  # NaN stays NaN
     return Interval(lower, upper)

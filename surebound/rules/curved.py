@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from surebound.interval import Interval
+from surebound.numerics import FEW_ROUNDINGS
 from surebound.rules.activation import register_activation, widened
 from surebound.rules.facts import Activation, Shape
 from surebound.rules.registry import Context
@@ -113,7 +114,7 @@ register_activation(
 def _holds(x: Interval, offset: float) -> Tensor:
     """May [lower, upper] hold offset + 2 pi k for some integer k? In float64, with its rounding on the safe side."""
     first, last = ((end.double() - offset) / math.tau for end in (x.lower, x.upper))
-    slack_first, slack_last = (1e-15 * (1 + end.abs()) for end in (first, last))
+    slack_first, slack_last = (FEW_ROUNDINGS * (1 + end.abs()) for end in (first, last))
     return torch.floor(last + slack_last) >= torch.ceil(first - slack_first)
 
 

@@ -43,7 +43,7 @@ def batch_norm_interval(
     mean: Tensor,
     var: Tensor,
     momentum: float = 0.1,
-    eps: float = 1e-5,
+    eps: float = 1e-5,  # fact: the operator's default
     *_: Any,
 ) -> Interval:
     """x (B, C, ...)."""
@@ -151,7 +151,7 @@ def _instance_norm(
     var: Any,
     use_input_stats: bool,
     momentum: float = 0.1,
-    eps: float = 1e-5,
+    eps: float = 1e-5,  # fact: the operator's default
     *_: Any,
 ) -> Interval:
     """InstanceNorm that tracks running statistics is, in eval mode, a BatchNorm."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from surebound.errors import BoundError
 from surebound.interval import Interval
-from surebound.numerics import outward, tiny
+from surebound.numerics import outward, tiny, unit_roundoff
 from surebound.rules.activation import elementwise_interval
 from surebound.rules.affine import averaged
 from surebound.rules.facts import Affine
@@ -175,7 +175,7 @@ def _norm(
         return Interval(lower, upper)
     count = _summands(x.shape, dim)
     # Powers that underflow: their sum is wrong by n tiny, its root by the root of that.
-    lost = (count * 4 * tiny(x.dtype)) ** (1 / ord) / float(torch.finfo(x.dtype).eps)
+    lost = (count * 4 * tiny(x.dtype)) ** (1 / ord) / (2 * unit_roundoff(x.dtype))
     lower, upper = outward(lower, upper, ctx.soundness, 4.0 * ord + 4 + count, lost)
     return Interval(lower.clamp(min=0), upper)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from surebound import kernels
 from surebound.errors import BoundError
 from surebound.interval import Interval
+from surebound.numerics import round_down, round_up
 from surebound.rules.facts import Affine, Memory, Move
 from surebound.rules.registry import Context, Rule, register
 from surebound.rules.relax.pairs import same_lines
@@ -170,11 +171,9 @@ def _convert(ctx: Context, x: Interval, dtype: torch.dtype | None = None, **_: A
         raise BoundError(
             f"a conversion from {x.dtype} to {dtype}; bounds are computed in float32 and float64"
         )
-    lower, upper = x.lower.to(dtype), x.upper.to(dtype)
     if x.dtype == torch.float64:  # the unrounded number must be inside, too
-        lower = torch.where(lower.double() > x.lower, torch.nextafter(lower, lower - torch.inf), lower)
-        upper = torch.where(upper.double() < x.upper, torch.nextafter(upper, upper + torch.inf), upper)
-    return Interval(lower, upper)
+        return Interval(round_down(x.lower, dtype), round_up(x.upper, dtype))
+    return Interval(x.lower.to(dtype), x.upper.to(dtype))
 
 
 for _op, _convert_by, _note in (

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.numerics import unit_roundoff
+from surebound.numerics import amply_up, unit_roundoff
 from surebound.rules.activation import register_activation, widened
 from surebound.rules.facts import Activation, Shape
 from surebound.rules.registry import Context
@@ -152,7 +152,7 @@ def _softplus(beta: float = 1.0, threshold: float = 20.0) -> Activation:
         shape=Shape.CONVEX if beta > 0 else Shape.CONCAVE,
         derivative=lambda x: torch.sigmoid(beta * x),
         range=(0.0, _INF) if beta > 0 else (-_INF, _INF),
-        jump=1.0001 * math.log1p(math.exp(-threshold)) / abs(beta),
+        jump=amply_up(math.log1p(math.exp(-threshold)) / abs(beta)),
     )
 
 

@@ -27,7 +27,7 @@ from surebound.search.question import Question
 ENTRIES = 400_000
 
 #: A box whose sides are all this much of its case's is not cut further: what it lacks is precision.
-SMALLEST_SHARE = 2.0**-20
+SMALLEST_SHARE = 2.0**-20  # heuristic: when to stop
 
 #: A round of few boxes takes as long as one of this many.
 SMALLEST_ROUND = 128
@@ -130,6 +130,7 @@ class InputSplitter:
         possible = (low < middle) & (middle < high) & (high - low > self._least[batch.case])
         width, steep = (high - low).double(), slope.abs()
         # Where the bound does not depend on an input at all, its relaxation may still: long sides count a little.
+        # heuristic: which input to split
         score = width * (steep + 0.01 * steep.amax(1, keepdim=True)) + width * 1e-9
         axis = torch.where(possible, score.nan_to_num(0.0), -1.0).argmax(1, keepdim=True)
         free = possible.any(1)

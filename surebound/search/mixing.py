@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.numerics import gamma
+from surebound.numerics import UNDERFLOW, several_sums
 
 _STEPS = 40
 
@@ -54,9 +54,8 @@ def _weights(wide: Tensor, offset: Tensor, low: Tensor, high: Tensor, valid: Ten
         now = (weights * slope).sum(1)
         better = now < value
         value, best = torch.where(better, now, value), torch.where(better.unsqueeze(1), weights, best)
-        spread = (
-            (slope - now.unsqueeze(1)).masked_fill(~valid, 0.0).abs().amax(1, keepdim=True).clamp(min=1e-30)
-        )
+        spread = (slope - now.unsqueeze(1)).masked_fill(~valid, 0.0).abs().amax(1, keepdim=True)
+        spread = spread.clamp(min=1e-30)  # heuristic: any weights >= 0 are sound
         logits = logits - (2.0 / (1 + step) ** 0.5) * slope / spread
         weights = logits.masked_fill(~valid, -torch.inf).softmax(1)
     return best
@@ -69,4 +68,4 @@ def _sound(wide: Tensor, offset: Tensor, low: Tensor, high: Tensor, weights: Ten
     magnitude = torch.maximum(low.abs(), high.abs())
     total = (weights * offset.abs()).sum(1) + (size * magnitude).sum(1)
     # The weights are any numbers >= 0: that they sum to 1 only nearly is no matter for the sign.
-    return _largest(wide, offset, low, high, weights) + total * (8 * gamma(terms, torch.float64)) + 1e-300
+    return _largest(wide, offset, low, high, weights) + total * several_sums(terms, 8) + UNDERFLOW

@@ -26,7 +26,7 @@ from surebound.graph import Node, Program
 from surebound.graph.fit import in_batches
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
-from surebound.numerics import Soundness, gamma
+from surebound.numerics import Soundness, next_down, next_up, several_sums
 from surebound.rules import Context, check_supported
 from surebound.rules.relax.join import Join
 from surebound.rules.relax.lines import Lines
@@ -144,8 +144,7 @@ class Forward(Generic[Form]):
 def _narrowed(tight: Interval, box: Interval) -> Interval:
     """Float64 bounds rounded outwards to the network's dtype and intersected with interval bounds."""
     lower, upper = tight.lower.to(box.dtype), tight.upper.to(box.dtype)
-    infinity = torch.full_like(lower, torch.inf)
-    return intersect(box, Interval(torch.nextafter(lower, -infinity), torch.nextafter(upper, infinity)))
+    return intersect(box, Interval(next_down(lower), next_up(upper)))
 
 
 def blocks(program: Program, box: Interval, memory: int, *, noise: bool) -> Iterator[tuple[slice, Interval]]:
@@ -201,7 +200,7 @@ class _Wide:
         terms = affine.count(step.in_shape, *rest, **kwargs)
         constant = step.apply(torch.zeros((1, *step.in_shape[1:]), dtype=torch.float64), *arguments(1))
         own = torch.zeros(out.shape, dtype=torch.float64) if step.error is None else step.error.double()
-        return Map(linear, absolute, constant, own, 8 * gamma(terms + 64, torch.float64))
+        return Map(linear, absolute, constant, own, several_sums(terms + 64, 8))
 
 
 def _double(value: Any) -> Any:

@@ -14,10 +14,8 @@ from surebound.bounds.forward.domain import Forward, Map, blocks
 from surebound.bounds.linear.intermediate import MEMORY
 from surebound.graph import Program
 from surebound.interval import Interval
-from surebound.numerics import Soundness, gamma, nothing_known, round_up
+from surebound.numerics import FEW_ROUNDINGS, Soundness, nothing_known, round_up, several_sums
 from surebound.rules.relax.lines import Lines, Slope
-
-_ROUND = 2.0**-46  # a few roundings of float64
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,10 @@ class _Domain:
 
     def __init__(self, box: Interval) -> None:
         low, high = box.lower.double().flatten(1).t(), box.upper.double().flatten(1).t()  # (N, B)
-        self.center, self.radius = (low + high) / 2, (high - low) / 2 * (1 + _ROUND) + high.abs() * _ROUND
+        self.center, self.radius = (
+            (low + high) / 2,
+            (high - low) / 2 * (1 + FEW_ROUNDINGS) + high.abs() * FEW_ROUNDINGS,
+        )
         self.reach = torch.maximum(low.abs(), high.abs())
 
     def _over(self, weights: Tensor, coefficients: Tensor) -> Tensor:
@@ -102,7 +103,7 @@ class _Domain:
         for line, sign in ((form.lower, -1.0), (form.upper, 1.0)):
             middle = self._over(self.center, line.coefficients) + line.offset
             spread = self._over(self.radius, line.coefficients.abs())
-            slack = self._size(line) * gamma(self.center.shape[0] + 64, torch.float64) * 4
+            slack = self._size(line) * several_sums(self.center.shape[0] + 64, 4)
             ends.append(middle + sign * (spread + slack))
         return Interval(ends[0], ends[1])
 
@@ -117,14 +118,14 @@ class _Domain:
         lower, upper = (end.double() for end in lines.intercepts)
         empty = lower.new_zeros(self.center.shape[0], *lower.shape)
         low, high = _Line(empty, lower), _Line(empty, upper)
-        paid = (lower.abs() + upper.abs()) * _ROUND
+        paid = (lower.abs() + upper.abs()) * FEW_ROUNDINGS
         for below, above, form in zip(lines.lower, lines.upper, forms, strict=True):
             low, high = (
                 low + _scaled(below, form.lower, form.upper),
                 high + _scaled(above, form.upper, form.lower),
             )
             steepest = torch.maximum(_number(below).abs(), _number(above).abs())
-            paid = paid + steepest * self._size(form.lower, form.upper) * _ROUND
+            paid = paid + steepest * self._size(form.lower, form.upper) * FEW_ROUNDINGS
         return _Form(low.shifted(-paid), high.shifted(paid))
 
     def join(self, join: Callable[[list[Tensor]], Tensor], parts: list[_Form | Tensor]) -> _Form:
@@ -160,7 +161,7 @@ class _Domain:
         spread = (self.radius.unsqueeze(2) * coefficients.abs()).sum(0)
         size = torch.einsum("bsk,bk->bs", wide.abs(), self._size(form.lower, form.upper)) + d.double().abs()
         terms = self.center.shape[0] + math.prod(form.upper.offset.shape[1:]) + 64
-        return middle + spread + size * (4 * gamma(terms, torch.float64))
+        return middle + spread + size * (several_sums(terms, 4))
 
 
 def _number(slope: Slope) -> Tensor:

@@ -14,10 +14,8 @@ from surebound.bounds.forward.domain import Forward, Map, blocks
 from surebound.bounds.linear.intermediate import MEMORY
 from surebound.graph import Program
 from surebound.interval import Interval
-from surebound.numerics import Soundness, gamma, nothing_known, round_up
+from surebound.numerics import FEW_ROUNDINGS, Soundness, gamma, nothing_known, round_up, several_sums
 from surebound.rules.relax.lines import Lines, Slope
-
-_ROUND = 2.0**-46  # a few roundings of float64
 
 
 @dataclass(frozen=True)
@@ -65,12 +63,14 @@ class _Domain:
     def start(self, box: Interval) -> _Form:
         low, high = box.lower.double(), box.upper.double()
         center, radius = (low + high) / 2, (high - low) / 2
-        rest = (center.abs() + radius) * _ROUND
+        rest = (center.abs() + radius) * FEW_ROUNDINGS
         return self._extended(center, center.new_zeros(0, *center.shape), rest, radius, radius > 0)
 
     def bounds(self, form: _Form) -> Interval:
         radius = form.terms.abs().sum(0) + form.rest
-        radius = radius * (1 + gamma(form.terms.shape[0] + 8, torch.float64)) + form.center.abs() * _ROUND
+        radius = (
+            radius * (1 + gamma(form.terms.shape[0] + 8, torch.float64)) + form.center.abs() * FEW_ROUNDINGS
+        )
         return Interval(form.center - radius, form.center + radius)
 
     def affine(self, map: Map, form: _Form) -> _Form:
@@ -91,9 +91,11 @@ class _Domain:
             low, high = low - width, high + width
             center = center + slope * form.center
             terms = terms + slope * self._padded(form.terms)
-            rest = rest + abs(slope) * (form.rest + form.size * _ROUND) + width * _ROUND
+            rest = rest + abs(slope) * (form.rest + form.size * FEW_ROUNDINGS) + width * FEW_ROUNDINGS
         half = (high - low) / 2
-        rest = rest + (low.abs() + high.abs()) * _ROUND + torch.where(loose, torch.zeros_like(half), half)
+        rest = (
+            rest + (low.abs() + high.abs()) * FEW_ROUNDINGS + torch.where(loose, torch.zeros_like(half), half)
+        )
         return self._extended(center + (low + high) / 2, terms, rest, half, loose & (half > 0))
 
     def _padded(self, terms: Tensor) -> Tensor:
@@ -130,7 +132,7 @@ class _Domain:
 
     def constant(self, box: Interval) -> _Form:
         low, high = box.lower.double(), box.upper.double()
-        radius = (high - low) / 2 * (1 + _ROUND) + (low.abs() + high.abs()) * _ROUND
+        radius = (high - low) / 2 * (1 + FEW_ROUNDINGS) + (low.abs() + high.abs()) * FEW_ROUNDINGS
         return self._extended(
             (low + high) / 2, low.new_zeros(0, *low.shape), torch.zeros_like(low), radius, radius > 0
         )
@@ -142,7 +144,7 @@ class _Domain:
         rest = torch.einsum("bsk,bk->bs", wide.abs(), form.rest)
         size = torch.einsum("bsk,bk->bs", wide.abs(), form.size) + d.double().abs()
         terms = form.terms.shape[0] + math.prod(form.center.shape[1:]) + 64
-        return center + spread + rest + size * (4 * gamma(terms, torch.float64))
+        return center + spread + rest + size * (several_sums(terms, 4))
 
 
 def _between(below: Slope, above: Slope) -> tuple[Tensor, Tensor]:

@@ -157,7 +157,7 @@ class _State:
         self.mean = self.mean.zip(grads, lambda m, g: m.lerp(g, 0.1))
         self.square = self.square.zip(grads, lambda s, g: s.lerp(g * g, 0.001))
         scale = (1 - 0.999**self.count) ** 0.5 / (1 - 0.9**self.count)
-        move = self.mean.zip(self.square, lambda m, s: m * scale / (s.sqrt() + 1e-12))
+        move = self.mean.zip(self.square, lambda m, s: m * scale / (s.sqrt() + 1e-12))  # heuristic: Adam's
         return Multipliers(
             {k: (v - adam.alpha_rate * rate * move.alphas[k]).clamp_(0, 1) for k, v in now.alphas.items()},
             {k: (v - adam.beta_rate * rate * move.betas[k]).clamp_(min=0) for k, v in now.betas.items()},

@@ -27,11 +27,14 @@ from surebound.numerics import (
     Soundness,
     abs_dot,
     add_up,
+    amply_up,
+    covering,
     dot,
     dot_rounding,
-    gamma,
     nothing_known,
     round_up,
+    several_sums,
+    slightly_up,
     sum_rounding,
     sum_up,
     tiny,
@@ -108,7 +111,7 @@ class Relaxed:
         a, offset = c.transpose(0, 1).to(out.dtype).contiguous(), d.transpose(0, 1).double()
         if self.mode is not Soundness.NONE and c.dtype == torch.float64 and out.dtype != torch.float64:
             lost = (c.transpose(0, 1) - a.double()).abs()  # exact: the two are close
-            offset = add_up(offset, dot(lost, out.magnitude.double()) * (1 + 2.0**-40))
+            offset = add_up(offset, slightly_up(dot(lost, out.magnitude.double())))
         return a, offset
 
     def query(self, c: Tensor, d: Tensor) -> tuple[str, Tensor, Tensor]:
@@ -215,7 +218,7 @@ class Relaxed:
             return a.new_zeros(a.shape[:2], dtype=torch.float64)
         magnitude = self.bounds[source].magnitude
         quick = wide.dot(a, wide.Price(None, magnitude))
-        return (abs_dot(a, magnitude) if quick is None else quick) * (rate * (1 + 2.0**-9))
+        return (abs_dot(a, magnitude) if quick is None else quick) * amply_up(rate)
 
     def upper(self, form: Form, at: str | None = None) -> Tensor:
         """The largest value of a form over the bounds of the value it is about: (S, B), rounded up to the dtype."""
@@ -296,7 +299,7 @@ def maximum(a: Tensor, box: Interval, offset: Tensor, mode: Soundness) -> Tensor
     if mode is Soundness.NONE and finite:
         return (offset + largest(a, box.center, box.radius)).to(a.dtype)
     # A sum of so many products and the offset, in float64, and once more for the sum of the payments.
-    rate = 4 * gamma(math.prod(a.shape[2:]) + 8, torch.float64)
+    rate = several_sums(math.prod(a.shape[2:]) + 8, 4)
     quick = wide.upper(a, box.lower, box.upper, offset, rate) if finite else None
     if quick is not None:
         return quick
@@ -311,7 +314,7 @@ def maximum(a: Tensor, box: Interval, offset: Tensor, mode: Soundness) -> Tensor
         best = sum((p.flatten(2).sum(2) if p.dim() > 2 else p for p in products), offset)
     if mode is Soundness.NONE:
         return best.to(a.dtype)
-    size = abs_dot(a, magnitude) * (1 + 2 * dot_rounding(magnitude.shape, a.dtype)) + offset.abs()
+    size = abs_dot(a, magnitude) * covering(dot_rounding(magnitude.shape, a.dtype)) + offset.abs()
     return round_up(size.mul_(rate).add_(tiny(torch.float64)).add_(best), a.dtype)
 
 

@@ -23,11 +23,13 @@ from surebound.numerics import (
     PREPAID_ROUNDINGS,
     Soundness,
     abs_dot,
+    covering,
     defined,
     dot,
     dot_rounding,
     gamma,
     per_example,
+    several_sums,
     tiny,
 )
 from surebound.rules import Affine, Context, describe, find
@@ -210,8 +212,8 @@ class AffineStep:
         coefficients = gamma(back + 2, x.dtype) + gamma(PREPAID_ROUNDINGS // 2, x.dtype)
         sums = dot_rounding(size.shape, x.dtype)
         # size itself is a rounded sum of ``terms`` products, and so are its own multiples and their dot products.
-        paid = 1 + 2 * (sums + gamma(wide.NARROW, torch.float32))
-        rate = (own + coefficients + sums) * (1 + 2 * gamma(terms + 8, x.dtype)) * paid
+        paid = covering(sums + gamma(wide.NARROW, torch.float32))
+        rate = (own + coefficients + sums) * covering(gamma(terms + 8, x.dtype)) * paid
         smallest, limit = 8.0 * (terms + back + 1) * tiny(x.dtype), torch.finfo(x.dtype).max / 4
         limit = limit if mode is Soundness.DEPLOYED else math.inf
         under = wide.grow(size, bias, x, rate, smallest, limit)  # (B,)
@@ -256,7 +258,7 @@ class ConstantStep:
         best = torch.where(wide >= 0, wide * self.upper.double(), wide * self.lower.double())
         best = torch.where(wide == 0, torch.zeros_like(best), best)  # 0 times infinity
         best = best.reshape(*a.shape[:2], -1)
-        paid = best.sum(2) + best.abs().sum(2) * (2 * gamma(best.shape[2] + 4, torch.float64))
+        paid = best.sum(2) + best.abs().sum(2) * several_sums(best.shape[2] + 4, 2)
         return Pulled((), paid)
 
     def select(self, index: Index) -> ConstantStep:

@@ -80,7 +80,7 @@ def _moved(
     ):  # fmt: skip
         mean.lerp_(gradient, 0.1)
         square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-        move = mean / square.sqrt().add_(1e-12)
+        move = mean / square.sqrt().add_(1e-12)  # heuristic: Adam's
         if value is now.betas:
             move = move * unit
         moved.append(torch.add(value, move, alpha=-rate * scale))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from surebound.bounds.reduced.network import Layer, Reduced, Rows
 from surebound.interval import Interval
-from surebound.numerics import gamma, nothing_known, round_up
+from surebound.numerics import nothing_known, round_up, several_sums, slightly_up, tiny
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ class Passes:
             found = _prepared(layer, first, self.inputs, torch.cat(largest), dtype)
             self.layers.append(found)
             steepest = max(1.0, abs(found.left), abs(found.right))
-            largest.append((found.largest * steepest - found.bottom) * (1 + 2.0**-40))
+            largest.append(slightly_up(found.largest * steepest - found.bottom))
             first += len(layer)
         self.columns, self.largest = first, torch.cat(largest)
         #: (U,) the smallest and the largest lower slope of each entry.
@@ -187,8 +187,8 @@ class Passes:
         """Return the offsets (N,) with what all roundings of the pass and of its maximum over the box may cost."""
         if found.size is None:
             return found.offset
-        rate = 16 * gamma(self.columns + 4 * len(self.layers) + 64, self.dtype)
-        return found.offset + (found.size * rate + torch.finfo(self.dtype).tiny * self.columns)
+        rate = several_sums(self.columns + 4 * len(self.layers) + 64, 16, self.dtype)
+        return found.offset + (found.size * rate + tiny(self.dtype) * self.columns)
 
     def rounding(self, found: Pass) -> Tensor:
         """How much of the bounds (N,) is rounding that the rows of the layers pay for; the outputs' own not counted."""
@@ -276,7 +276,7 @@ def _prepared(layer: Layer, first: int, inputs: int, largest: Tensor, dtype: tor
         left=layer.sides[0],
         right=layer.sides[1],
         rounds=bool((layer.bottom != 0).any()),
-        size=(size + torch.maximum(rows.up_offset.abs(), rows.low_offset.abs())) * (1 + 2.0**-40),
+        size=slightly_up(size + torch.maximum(rows.up_offset.abs(), rows.low_offset.abs())),
         largest=torch.maximum(layer.lower.abs(), layer.upper.abs()).to(dtype),
     )
 

@@ -20,7 +20,7 @@ from surebound.bounds.training.engine import TrainingPass
 from surebound.errors import BoundError
 from surebound.graph import Node, Program
 from surebound.interval import Interval
-from surebound.numerics import Soundness
+from surebound.numerics import Soundness, tiny
 from surebound.rules.relax.lines import Relaxation, Slopes
 
 
@@ -131,12 +131,12 @@ def fused_loss(relaxed: Relaxed, margins: Tensor, labels: Tensor) -> Tensor:
     constant = (top - slope * margins).sum(1, keepdim=True)
     rows = slope.scatter(1, true, -slope.sum(1, keepdim=True)).unsqueeze(1)  # (B, 1, K)
     total = bound_rows(relaxed, rows, constant).squeeze(1)
-    return total.clamp(min=torch.finfo(total.dtype).tiny).log() + largest.squeeze(1)
+    return total.clamp(min=tiny(total.dtype)).log() + largest.squeeze(1)
 
 
 def _mean_decay(width: Tensor) -> Tensor:
     """(1 - exp(-w)) / w, the slope of the chord of exp over [-w, 0]; 1 at w = 0."""
-    small = width < 1e-4
+    small = width < 1e-4  # heuristic: training only
     safe = torch.where(small, torch.ones_like(width), width)
     return torch.where(small, 1 - width / 2, -torch.expm1(-safe) / safe)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.numerics import Soundness, dot, dot_rounding, gamma, round_up, tiny
+from surebound.numerics import FEW_ROUNDINGS, Soundness, dot, dot_rounding, gamma, round_up, tiny
 from surebound.rules.registry import Context
 from surebound.rules.relax.lines import Index, Pulled
 
@@ -76,7 +76,7 @@ def choose(ctx: Context, x: Interval, windows: Tensor, shape: Sequence[int], sig
     paid, absolute = _payments(ctx, x, windows, index, top)
     top = torch.where(sure, paid, top)
     if ctx.soundness is not Soundness.NONE:
-        rate = 2 * dot_rounding(torch.Size((batch, *shape)), x.dtype) + 2.0**-48
+        rate = 2 * dot_rounding(torch.Size((batch, *shape)), x.dtype) + FEW_ROUNDINGS
         top = round_up(top.double() + rate * top.double().abs(), x.dtype)
         paid = round_up(paid.double() * (1 + rate), x.dtype)
     out = (batch, *shape)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.numerics import gamma
+from surebound.numerics import several_sums
 from surebound.rules.registry import Context
 from surebound.rules.relax.lines import Index, Pulled
 
@@ -42,7 +42,7 @@ class Join:
                 back.append(part.squeeze(self.dim + 1) if self.stacked else part)
             else:
                 product = (part.double() * constant.double()).flatten(2)
-                rounding = 2 * gamma(math.prod(product.shape[2:]) + 4, torch.float64)
+                rounding = several_sums(math.prod(product.shape[2:]) + 4, 2)
                 offset = offset + product.sum(2) + product.abs().sum(2) * rounding
         return Pulled(tuple(back), offset)
 

@@ -22,6 +22,7 @@ from surebound.interval import Interval
 from surebound.kernels import wide
 from surebound.numerics import (
     CACHE_ENTRIES,
+    FEW_ROUNDINGS,
     Soundness,
     cache_blocks,
     dot,
@@ -29,6 +30,7 @@ from surebound.numerics import (
     gamma,
     round_down,
     round_up,
+    slightly_up,
     tiny,
 )
 from surebound.rules.registry import Context
@@ -217,7 +219,7 @@ def lines(
             largest = x.magnitude.double().flatten(1).amax(1) if x.shape.numel() else absolute
             absolute = absolute + 16.0 * math.prod(out[1:]) * tiny(dtype) * (1 + largest)
         # The dot product with the coefficients, and our own arithmetic on the intercepts.
-        outward = 2 * dot_rounding(out, dtype) + 2.0**-48
+        outward = 2 * dot_rounding(out, dtype) + FEW_ROUNDINGS
         lower_intercept = round_down(lower_intercept - outward * lower_intercept.abs(), dtype)
         upper_intercept = round_up(upper_intercept + outward * upper_intercept.abs(), dtype)
     shapes = tuple(x.shape for x in operands)
@@ -239,7 +241,7 @@ def _paid(
         size = torch.where(size == 1, torch.zeros_like(size), size)
     if free is not None:
         size = torch.where(free, torch.full_like(size, max(abs(end) for end in free_range)), size)
-    return torch.where(size == 0, size, gamma(repeats + 2, x.dtype) * (1 + 2.0**-20) * size * wide)
+    return torch.where(size == 0, size, slightly_up(gamma(repeats + 2, x.dtype)) * size * wide)
 
 
 def _parts(a: Tensor) -> tuple[Tensor, Tensor]:

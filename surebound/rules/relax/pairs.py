@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.numerics import Soundness
+from surebound.numerics import FEW_ROUNDINGS, Soundness, tiny, unit_roundoff
 from surebound.rules.registry import Context
 from surebound.rules.relax.lines import Lines, Slope, lines
 
@@ -51,7 +51,7 @@ def product_lines(ctx: Context, x: Operand, y: Operand) -> Lines | None:
     x_low, y_low, y_high = (v.expand(shape) for v in (x.lower, y.lower, y.upper))
     error = own_rounding(ctx, wide(ctx, x.magnitude) * wide(ctx, y.magnitude), x.dtype, 1)
     if ctx.soundness is not Soundness.NONE:  # operands that hardware may flush to zero
-        error = error + 4 * torch.finfo(x.dtype).tiny * (1 + x.magnitude + y.magnitude).double()
+        error = error + 4 * tiny(x.dtype) * (1 + x.magnitude + y.magnitude).double()
     # x y >= y_low x + x_low y - x_low y_low, and x y <= y_high x + x_low y - x_low y_high.
     bottom = -wide(ctx, x_low) * wide(ctx, y_low) - error
     top = -wide(ctx, x_low) * wide(ctx, y_high) + error
@@ -87,7 +87,7 @@ def _extreme(ctx: Context, x: Operand, y: Operand, sign: float) -> Lines:
     )
     at_low = torch.where(chord == 0, torch.zeros_like(low), -chord * low)
     at_high = torch.where(chord == 1, torch.zeros_like(low), (1 - chord) * high)
-    top = torch.maximum(at_low, at_high) * (1 + 2.0**-48) + 2.0**-50 * (high - low)
+    top = torch.maximum(at_low, at_high) * (1 + FEW_ROUNDINGS) + FEW_ROUNDINGS * (high - low)
     flat = torch.where(high + low > 0, 1.0, 0.0).double()
     zero = torch.zeros_like(top)
     if sign > 0:
@@ -117,7 +117,7 @@ def _mix(
         else:
             constant = torch.as_tensor(value, dtype=dtype).double()
             bottom, top = bottom + low * constant, top + high * constant
-            bottom, top = bottom - 2.0**-50 * constant.abs(), top + 2.0**-50 * constant.abs()
+            bottom, top = bottom - FEW_ROUNDINGS * constant.abs(), top + FEW_ROUNDINGS * constant.abs()
     if ctx.soundness is Soundness.NONE:
         bottom, top = bottom.to(dtype), top.to(dtype)
     return lines(ctx, operands, lower, bottom, upper, top)
@@ -172,6 +172,5 @@ def own_rounding(ctx: Context, size: Tensor, dtype: torch.dtype, count: int) -> 
     """The network's own rounding of a result of this size; infinite where it may overflow."""
     if ctx.soundness is not Soundness.DEPLOYED:
         return torch.zeros_like(size)
-    info = torch.finfo(dtype)
-    error = size * (count * info.eps) + 8 * info.tiny
-    return torch.where(size > info.max / 4, torch.full_like(error, torch.inf), error)
+    error = size * (2 * count * unit_roundoff(dtype)) + 8 * tiny(dtype)
+    return torch.where(size > torch.finfo(dtype).max / 4, torch.full_like(error, torch.inf), error)

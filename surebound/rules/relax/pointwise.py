@@ -20,16 +20,13 @@ from torch import Tensor
 
 from surebound.errors import BoundError
 from surebound.interval import Interval
-from surebound.numerics import Soundness
+from surebound.numerics import FUNCTION_ERROR, Soundness, amply_up, slightly_up, tiny, unit_roundoff
 from surebound.rules.facts import Activation, Shape
 from surebound.rules.registry import Context, IntervalRule
 from surebound.rules.relax.lines import Lines, lines
 
 #: Parts of the grid.
 PARTS = 32
-
-#: More than float64 loses in evaluating a function and its derivative.
-_SLACK = 1e-12
 
 Curvature = Callable[
     ..., Tensor
@@ -115,11 +112,11 @@ def _own_error(ctx: Context, f: Activation, out: Interval) -> Tensor:
     size = out.magnitude.double()
     if ctx.soundness is Soundness.NONE:
         return torch.zeros_like(size)
-    jump = torch.full_like(size, f.jump * (1 + 2.0**-9))
+    jump = torch.full_like(size, amply_up(f.jump))
     if (ctx.soundness is Soundness.REAL and f.pieces is None) or (f.ulps == 0 and f.absolute == 0):
         return jump
-    info = torch.finfo(out.dtype)
-    return jump + ((f.ulps + 1) * size + f.absolute) * (2 * info.eps) + (f.underflow + 2) * info.tiny
+    rate, least = 4 * unit_roundoff(out.dtype), tiny(out.dtype)
+    return jump + ((f.ulps + 1) * size + f.absolute) * rate + (f.underflow + 2) * least
 
 
 def _tangent_and_chord(f: Activation, x: Interval, low: Tensor, high: Tensor) -> tuple[_Line, _Line]:
@@ -132,7 +129,7 @@ def _tangent_and_chord(f: Activation, x: Interval, low: Tensor, high: Tensor) ->
     slope = exact.to(x.dtype)
     value = f.fn(middle)
     # The slope was rounded: at the ends of the interval that matters by half the width.
-    lost = (exact - slope.double()).abs() * (high - low) + _SLACK * (
+    lost = (exact - slope.double()).abs() * (high - low) + FUNCTION_ERROR * (
         value.abs() + exact.abs() * largest_size(low, high)
     )
     tangent = _Line(slope, value - slope.double() * middle - sign * lost)
@@ -140,7 +137,7 @@ def _tangent_and_chord(f: Activation, x: Interval, low: Tensor, high: Tensor) ->
     width = torch.where(high > low, high - low, torch.ones_like(low))
     slope = ((at_high - at_low) / width).to(x.dtype)
     ends = torch.stack([at_low - slope.double() * low, at_high - slope.double() * high])
-    lost = _SLACK * (at_low.abs() + at_high.abs() + slope.double().abs() * largest_size(low, high))
+    lost = FUNCTION_ERROR * (at_low.abs() + at_high.abs() + slope.double().abs() * largest_size(low, high))
     chord = _Line(slope, (ends.amax(0) if sign > 0 else ends.amin(0)) + sign * lost)
     return (tangent, chord) if sign > 0 else (chord, tangent)
 
@@ -179,10 +176,10 @@ def _grid(
         for k, slope in enumerate(slopes):
             rest = value - slope.double() * point
             tops[k], bottoms[k] = torch.maximum(tops[k], rest), torch.minimum(bottoms[k], rest)
-    middle, gap = (low + high) / 2, curvature * step * step * (1 + 2.0**-20) / 8
+    middle, gap = (low + high) / 2, slightly_up(curvature * step * step) / 8
     above = below = None
     for slope, top, bottom in zip(slopes, tops, bottoms, strict=True):
-        slack = gap + _SLACK * (largest + slope.double().abs() * largest_size(low, high))
+        slack = gap + FUNCTION_ERROR * (largest + slope.double().abs() * largest_size(low, high))
         upper, lower = _Line(slope, top + slack), _Line(slope, bottom - slack)
         above = upper if above is None else _closer(above, upper, middle, -1.0)
         below = lower if below is None else _closer(below, lower, middle, 1.0)

@@ -21,7 +21,17 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.numerics import Soundness, abs_dot, dot, dot_rounding, gamma, per_example, tiny
+from surebound.numerics import (
+    Soundness,
+    abs_dot,
+    dot,
+    dot_rounding,
+    gamma,
+    per_example,
+    several_sums,
+    slightly_up,
+    tiny,
+)
 from surebound.rules.registry import Context
 from surebound.rules.relax.lines import Index, Pulled
 from surebound.rules.vjp import vjp_adjoint
@@ -122,8 +132,8 @@ def _payments(
     # A coefficient of x is a sum of two sums, of a+ and of a-.
     coefficients = sum(gamma(count + 3, x.dtype) for count in back)
     # The planes, and ``size`` itself, are sums of products in float64; so are their products with a.
-    planes = 4 * gamma(terms + 8, torch.float64) + 4 * dot_rounding(size.shape, torch.float64)
-    error = size * ((own + coefficients + planes) * (1 + 2.0**-20))
+    planes = several_sums(terms + 8, 4) + 4 * dot_rounding(size.shape, torch.float64)
+    error = size * slightly_up(own + coefficients + planes)
     largest = per_example(x.magnitude).double() + _largest(y)
     under = 16.0 * (terms + sum(back) + 1) * tiny(x.dtype) * (1 + largest)
     error = error + under.reshape(-1, *([1] * (size.dim() - 1)))

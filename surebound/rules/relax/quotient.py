@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.numerics import Soundness
+from surebound.numerics import FEW_ROUNDINGS, FUNCTION_ERROR, Soundness
 from surebound.rules.registry import Context
 from surebound.rules.relax.lines import Lines, lines
 from surebound.rules.relax.pairs import Operand, joint_shape, own_rounding
@@ -25,7 +25,7 @@ def quotient_lines(ctx: Context, x: Operand, y: Operand) -> Lines | None:
     below = _plane(inverse, x_low, r_low if varies else torch.zeros_like(r_low), shape, lower=True)
     above = _plane(inverse, x_low, r_high if varies else torch.zeros_like(r_low), shape, lower=False)
     size = torch.maximum(x_low.abs(), x_high.abs()) * torch.maximum(r_low.abs(), r_high.abs())
-    error = own_rounding(ctx, size, y.dtype, 1) + 1e-12 * size
+    error = own_rounding(ctx, size, y.dtype, 1) + FUNCTION_ERROR * size
     operands, slopes_below, slopes_above = [y], [below[1]], [above[1]]
     if isinstance(x, Interval):
         operands, slopes_below, slopes_above = [x, y], [below[0], below[1]], [above[0], above[1]]
@@ -46,14 +46,16 @@ class _Inverse:
 
     def __init__(self, y: Interval) -> None:
         a, b = y.lower.double(), y.upper.double()
-        self.low, self.high = (1 / b) * (1 - 1e-15 * b.sign()), (1 / a) * (1 + 1e-15 * a.sign())
+        self.low, self.high = (
+            (1 / b) * (1 - FEW_ROUNDINGS * b.sign()),
+            (1 / a) * (1 + FEW_ROUNDINGS * a.sign()),
+        )
         middle = (a + b) / 2
         chord, tangent = -1 / (a * b), -1 / (middle * middle)
         at_chord, at_tangent = 1 / a - chord * a, 2 / middle
         positive = a > 0  # convex: the tangent is below, the chord above; the other way round for negative y
-        slack = (
-            1e-13 * torch.maximum((1 / a).abs(), (1 / b).abs()) * torch.maximum((b / a).abs(), (a / b).abs())
-        )
+        steepest = torch.maximum((1 / a).abs(), (1 / b).abs()) * torch.maximum((b / a).abs(), (a / b).abs())
+        slack = FUNCTION_ERROR * steepest
         self.below = (
             torch.where(positive, tangent, chord),
             torch.where(positive, at_tangent, at_chord) - slack,
@@ -82,6 +84,6 @@ def _narrow(slopes: list[Tensor], operands: list[Interval], shape: torch.Size) -
     """What rounding the slopes to the network's dtype, and float64's own rounding of them, may cost."""
     total = torch.zeros(shape, dtype=torch.float64, device=slopes[0].device)
     for slope, x in zip(slopes, operands, strict=True):
-        lost = (slope - slope.to(x.dtype).double()).abs() + 1e-12 * slope.abs()
+        lost = (slope - slope.to(x.dtype).double()).abs() + FUNCTION_ERROR * slope.abs()
         total = total + lost * x.magnitude.double()
     return total

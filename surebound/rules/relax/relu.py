@@ -9,7 +9,7 @@ from torch import Tensor
 
 from surebound.interval import Interval
 from surebound.kernels import wide
-from surebound.numerics import Soundness, dot_rounding, per_example, tiny, unit_roundoff
+from surebound.numerics import Soundness, covering, dot_rounding, per_example, tiny, unit_roundoff
 from surebound.rules.registry import Context
 from surebound.rules.relax.ends import chord
 from surebound.rules.relax.lines import Lines, lines
@@ -37,7 +37,7 @@ def _quick_lines(ctx: Context, x: Interval) -> Lines | None:
 
 def _outwards(x: Interval) -> float:
     """For two roundings of the intercept, and the dot product with the coefficients."""
-    return 1 + 8 * unit_roundoff(x.dtype) + 2 * dot_rounding(x.shape, x.dtype)
+    return covering(4 * unit_roundoff(x.dtype) + dot_rounding(x.shape, x.dtype))
 
 
 def _underflow(x: Interval) -> float:
@@ -95,8 +95,7 @@ def hinge_lines(ctx: Context, x: Interval, left: float, right: float, *, rounded
 def _rounding(ctx: Context, value: Tensor) -> Tensor:
     if ctx.soundness is Soundness.NONE:
         return torch.zeros_like(value)
-    info = torch.finfo(value.dtype)
-    return value.double().abs() * (3 * info.eps) + 8 * tiny(value.dtype)
+    return value.double().abs() * (6 * unit_roundoff(value.dtype)) + 8 * tiny(value.dtype)
 
 
 def _intercept(ctx: Context, s: Tensor, low: Tensor, high: Tensor, left: float, right: float) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.numerics import Soundness, gamma, tiny
+from surebound.numerics import Soundness, gamma, several_sums, slightly_up, tiny
 from surebound.rules.registry import Context
 from surebound.rules.relax.lines import Index, Pulled
 
@@ -48,7 +48,7 @@ class Written:
         wide = rows.double()
         fixed = wide * self.constant.double().reshape(rows.shape[1:])
         lost = wide.abs() * self.error.reshape(rows.shape[1:])
-        rounding = 2 * gamma(rows.shape[2] + 4, torch.float64)
+        rounding = several_sums(rows.shape[2] + 4, 2)
         paid = (fixed.abs().sum(2) + lost.sum(2)) * rounding
         return Pulled(coefficients, fixed.sum(2) + lost.sum(2) + paid + self.absolute)
 
@@ -103,7 +103,7 @@ def _payments(ctx: Context, varying: Sequence[Interval], index: Tensor) -> tuple
     if ctx.soundness is Soundness.NONE or repeats <= 1:  # nothing is rounded
         return error, absolute
     dtype = varying[0].dtype
-    error = (sizes.gather(1, rows) * (gamma(repeats + 2, dtype) * (1 + 2.0**-20))).reshape(index.shape)
+    error = (sizes.gather(1, rows) * slightly_up(gamma(repeats + 2, dtype))).reshape(index.shape)
     return error, 16.0 * rows.shape[1] * repeats * tiny(dtype) * (1 + sizes.amax(1))
 
 

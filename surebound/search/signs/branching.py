@@ -47,6 +47,7 @@ def choose(passes: Passes, row: Row, own: Tensor, entries: Tensor, domains: Doma
         return halves
     twice = index.repeat(2)
     both_rows = row[twice]
+    # heuristic: when to stop
     m, _ = descend(passes, both_rows.a, both_rows.offset, halves.m, probe, goal=-1e-4)
     bounds = passes.upper(passes.pull(both_rows.a, both_rows.offset, m))
     bounds = bounds.clamp(min=0).reshape(2, -1, count)  # a proved half is as good as any

@@ -178,6 +178,7 @@ def _contradiction(
     outcome = solve(elastic)
     if outcome.row_duals is None or not outcome.objective < 0:
         return None
-    scale = 2 * (bound + 1e-6) / -outcome.objective  # a violation this large, twice, outweighs the margin
+    # heuristic: any multipliers are sound; a violation this large, twice, outweighs the margin.
+    scale = 2 * (bound + 1e-6) / -outcome.objective
     duals: Vector = scale * outcome.row_duals
     return duals

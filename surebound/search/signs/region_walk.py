@@ -34,7 +34,7 @@ def walk(
         if point is None:
             return
         margin = margin_at(passes, targets, point, case)
-        if not margin > best + 1e-7:
+        if not margin > best + 1e-7:  # heuristic: when to stop
             return
         yield point
         best = margin

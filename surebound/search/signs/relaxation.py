@@ -69,7 +69,7 @@ def _problem(passes: Passes, row: Row, domain: Domains, largest: float) -> Probl
     lines = [np.where(signs == 0, slope, side) for slope in (left, right, chord)]
     objective = np.zeros(passes.columns + 3 * count)
     objective[: row.a.shape[1]] = row.a[0].numpy()
-    objective[passes.columns + count :] = -_LARGEST * max(largest, 1e-6)
+    objective[passes.columns + count :] = -_LARGEST * max(largest, 1e-6)  # heuristic: the program's objective
     offset = float(row.offset[0])
     if not all(bool(np.isfinite(v).all()) for v in (rows, constant, objective, offset, lower, upper)):
         return None

@@ -38,7 +38,7 @@ PROGRAMS_BATCH = 8
 PROGRAM_SECONDS = 10.0  # for one of them
 
 #: A bound this far below 0 is worth no more optimisation.
-_GOAL = -1e-4
+_GOAL = -1e-4  # heuristic: when to stop
 
 
 class SignSplitter:

@@ -1,0 +1,77 @@
+"""Numbers read and rounded exactly: fractions, and floats that lie on a given side of one."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surebound.errors import InputError
+
+# Exponents of a few digits only: the exact 10^999999999 would take all memory.
+_FRACTION = re.compile(
+    r"\s*([+-]?[0-9.]+(?:[eE][+-]?[0-9]{1,4})?)\s*(?:/\s*([0-9.]+(?:[eE][+-]?[0-9]{1,4})?))?\s*"
+)
+_LARGEST = Fraction(float(np.finfo(np.float64).max))
+
+
+def exact_fraction(value: str | int | float | Fraction, name: str = "eps") -> Fraction:
+    """Read a number without rounding it: ``"8/255"`` stays 8/255 and ``0.1`` means one tenth.
+
+    A float is read by its shortest decimal form, because that is what its author typed.
+
+    >>> exact_fraction("8/255"), exact_fraction(0.1), exact_fraction("1e-2")
+    (Fraction(8, 255), Fraction(1, 10), Fraction(1, 100))
+    """
+    found = value if isinstance(value, Fraction) else _read_fraction(value, name)
+    if abs(found) > _LARGEST:
+        raise InputError(f"{name}={value!r} is too large; the largest float64 is 1.8e308")
+    return found
+
+
+def _read_fraction(value: str | int | float, name: str) -> Fraction:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise InputError(
+            f"{name}={value!r} is of type {type(value).__name__}; give a fraction such as '8/255' or '1/10', "
+            f"or a Python number, float({name})"
+        )
+    # float's own form: NumPy's float64 is a float that writes itself otherwise.
+    text = float.__repr__(value) if isinstance(value, float) else str(value)
+    match = _FRACTION.fullmatch(text)
+    try:
+        if match is None:
+            raise ValueError(text)
+        return Fraction(match[1]) / Fraction(match[2] or 1)
+    except (ValueError, ZeroDivisionError):
+        raise InputError(
+            f"{name}={value!r} is not a finite number; give one like 0.1, '8/255' or Fraction(8, 255)"
+        ) from None
+
+
+def float_up(value: Fraction) -> float:
+    """The smallest float64 that is not below ``value``."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+
+
+def outer_float32(
+    lower: Sequence[Fraction], upper: Sequence[Fraction]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Float32 ends (N,) of a box that contains the box of two lists of fractions.
+
+    >>> outer_float32([Fraction(1, 10)], [Fraction(1, 10)])
+    (array([0.09999999], dtype=float32), array([0.1], dtype=float32))
+    """
+    return -_float32_up([-v for v in lower]), _float32_up(upper)
+
+
+def _float32_up(values: Sequence[Fraction]) -> NDArray[np.float32]:
+    wide = np.array([float_up(v) for v in values], dtype=np.float64)
+    with np.errstate(over="ignore"):
+        near = wide.astype(np.float32)
+    low = near.astype(np.float64) < wide
+    return np.where(low, np.nextafter(near, np.float32(np.inf)), near).astype(np.float32)

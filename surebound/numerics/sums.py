@@ -1,0 +1,107 @@
+"""Sums in float64 of arrays in any dtype, and what rounding may have cost them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from surebound.numerics.slack import slightly_up
+from surebound.numerics.units import gamma, tiny
+
+
+def per_example(size: Tensor) -> Tensor:
+    """The largest entry of each example of (B, ...): (B,). Not by flattening, which copies some orders of memory."""
+    return size.amax(dim=tuple(range(1, size.dim()))) if size.dim() > 1 else size
+
+
+#: Entries of an array that a blocked loop works on at a time: a few of them fit a core's cache.
+CACHE_ENTRIES = 1 << 16
+
+
+def dot(a: Tensor, v: Tensor) -> Tensor:
+    """Sum of a (S, B, *n) times v (B or 1, *n) over all but the first two axes: (S, B) in float64.
+
+    Runs of the last axes are summed in a's own dtype, because widening whole coefficient arrays costs as much as
+    a layer; ``dot_rounding`` says what that may cost. v may have size 1 along those runs. Without gradients the work
+    is done in blocks that stay in the cache.
+    """
+    return _blocked_dot(a, v, absolute=False)
+
+
+def abs_dot(a: Tensor, v: Tensor) -> Tensor:
+    """Sum of |a| times v >= 0, as ``dot``."""
+    return _blocked_dot(a, v, absolute=True)
+
+
+def _blocked_dot(a: Tensor, v: Tensor, *, absolute: bool) -> Tensor:
+    if torch.is_grad_enabled() or a.numel() <= 2 * CACHE_ENTRIES:
+        return _dot(a, v, absolute)
+    result = a.new_empty(a.shape[:2], dtype=torch.float64)
+    for at in cache_blocks(a.shape):
+        result[at] = _dot(a[at], v if v.shape[0] == 1 else v[at[1]], absolute)
+    return result
+
+
+def cache_blocks(shape: torch.Size) -> Iterator[tuple[slice, slice]]:
+    """Blocks of the first two axes of an array (S, B, *n), each with about CACHE_ENTRIES entries."""
+    specs, batch = shape[:2]
+    each = max(1, math.prod(shape[2:]))
+    examples = max(1, min(batch, CACHE_ENTRIES // each))
+    rows = max(1, min(specs, CACHE_ENTRIES // (each * examples)))
+    for b in range(0, batch, examples):
+        for s in range(0, specs, rows):
+            yield slice(s, s + rows), slice(b, b + examples)
+
+
+def _dot(a: Tensor, v: Tensor, absolute: bool) -> Tensor:
+    if a.dim() == 2:
+        return (a.abs() if absolute else a).double() * v.double()
+    run = _run_axes(a.shape)
+    if not run or a.dtype == torch.float64:
+        wide = (a.abs() if absolute else a).flatten(2).double()
+        sums: Tensor = torch.linalg.vecdot(wide, v.double().expand(a.shape[1:]).flatten(1))
+        return sums
+    axes = tuple(range(-run, 0))
+    if v.shape[-run:].numel() == 1:
+        sums = ((a.abs() if absolute else a).sum(axes) * v.squeeze(axes)).double()
+    else:
+        product = a * v
+        sums = (product.abs() if absolute else product).sum(axes).double()
+    return sums.flatten(2).sum(2) if sums.dim() > 2 else sums
+
+
+def _run_axes(shape: torch.Size) -> int:
+    """How many of the last axes of (S, B, *n) are summed narrowly: until 32 summands, never all axes of n."""
+    count, length = 0, 1
+    while length < 32 and len(shape) - count > 3:
+        count += 1
+        length *= shape[-count]
+    return count
+
+
+def dot_rounding(shape: torch.Size, dtype: torch.dtype) -> float:
+    """|dot(a, v) - a.v| <= dot_rounding * |a|.|v| + underflow, for v (B, *n) of this shape."""
+    run = _run_axes(torch.Size((1, *shape)))
+    narrow = gamma(math.prod(shape[-run:]) + 2, dtype) if run and dtype != torch.float64 else 0.0
+    return slightly_up(narrow + gamma(math.prod(shape[1:]) + 4, torch.float64))
+
+
+def add_up(a: Tensor, b: Tensor) -> Tensor:
+    """At least a + b, in float64."""
+    total = a + b
+    return total + (total.abs() * 2.0**-52 + tiny(torch.float64))
+
+
+def sum_rounding(n: int) -> tuple[float, float]:
+    """What a sum of n numbers in float64 and its own payment may lose, of the sum of their sizes and besides."""
+    # n - 1 roundings of the sum, one of adding what is paid for them, and room for those of the payment itself.
+    return gamma(n + 4, torch.float64), 2 * n * tiny(torch.float64)
+
+
+def sum_up(terms: Tensor) -> Tensor:
+    """At least the sum of float64 terms over the first axis."""
+    rate, under = sum_rounding(terms.shape[0])
+    return terms.abs().sum(0).mul_(rate).add_(under).add_(terms.sum(0))

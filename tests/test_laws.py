@@ -1,0 +1,141 @@
+"""Two laws of CONTRIBUTING.md, read from the source text: methods name no operator, slacks live in numerics."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "surebound"
+
+#: They name operators by nature: the registry's rows; the tracer, and translation from and to ONNX.
+NAMES_OPERATORS = ("rules", "graph")
+
+#: Where a proof is computed. Attacks, training and solvers have tolerances of their own that no proof rests on.
+PAYS_FOR_ROUNDING = ("rules", "bounds", "search", "kernels", "region.py", "interval.py")
+
+#: A line that says so, itself or just above, may hold a small number: no proof rests on it, or it is the operator's.
+REASON = re.compile(r"# (heuristic|fact): \w")
+
+Law = Callable[[ast.AST], bool]
+
+
+def names_operator(node: ast.AST) -> bool:
+    """An operator by name: "aten...", or a look at what a call's or a rule's ``op`` or ``family`` is."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return "aten." in text
+        case ast.Attribute(attr="aten"):
+            return True
+        case ast.Compare():
+            return any(map(_is_name, (node.left, *node.comparators)))
+        case ast.Subscript(slice=part) | ast.Attribute(value=part):  # TABLE[rule.op], rule.op.startswith
+            return _is_name(part)
+        case ast.Call(func=ast.Attribute(attr="get")):
+            return any(map(_is_name, node.args))
+    return False
+
+
+def _is_name(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in ("op", "family")
+
+
+def is_slack(node: ast.AST) -> bool:
+    """A number that pays for rounding: a small one, a factor next to 1, a float's neighbour, a multiple of gamma."""
+    match node:
+        case ast.Attribute(attr="nextafter") | ast.Name(id="nextafter"):
+            return True
+        case ast.Constant(value=float() as number):
+            return 0 < number < 1e-3
+        case ast.Attribute(value=ast.Call(func=ast.Attribute(attr="finfo"))):
+            return node.attr not in ("max", "min")  # the largest number is no slack
+        case ast.Assign(value=ast.Call(func=ast.Attribute(attr="finfo"))):
+            return True
+        case ast.BinOp(left=ast.Constant(), op=ast.Pow(), right=ast.UnaryOp(op=ast.USub())):
+            return True
+        case (
+            ast.BinOp(op=ast.Mult(), left=ast.Constant(value=factor), right=other)
+            | ast.BinOp(op=ast.Mult(), left=other, right=ast.Constant(value=factor))
+        ):
+            gamma = isinstance(other, ast.Call) and getattr(other.func, "id", "") == "gamma"
+            return gamma or (isinstance(factor, float) and 0 < abs(factor - 1) < 1e-2)
+    return False
+
+
+def found(root: Path, broken: Law, within: Callable[[str], bool]) -> list[str]:
+    """Breaches as `file:line source`."""
+    breaches = []
+    for path in sorted(root.rglob("*.py")):
+        relative = path.relative_to(root)
+        if not within(relative.parts[0]):
+            continue
+        text = path.read_text(encoding="utf-8")
+        lines = text.splitlines()
+        for node in filter(broken, ast.walk(ast.parse(text, str(path)))):
+            first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
+            if broken is names_operator or not any(map(REASON.search, lines[max(0, first - 2) : last])):
+                breaches.append(f"{relative.as_posix()}:{first} {lines[first - 1].strip()}")
+    return sorted(set(breaches))
+
+
+def named(root: Path) -> list[str]:
+    return found(root, names_operator, lambda room: room not in NAMES_OPERATORS)
+
+
+def unnamed(root: Path) -> list[str]:
+    return found(root, is_slack, lambda room: room in PAYS_FOR_ROUNDING)
+
+
+def test_only_rules_and_graph_name_operators() -> None:
+    """What a method wants to know of an operator is a column or a fact of its Rule."""
+    assert named(PACKAGE) == []
+
+
+def test_rounding_is_paid_by_numerics() -> None:
+    """A slack has a name and an argument there; search heuristics say on their line that they are some."""
+    assert unnamed(PACKAGE) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'if node.op == "relu": pass',
+        'if "max" in rule.op: pass',
+        "if node.op in RESHAPES: pass",
+        'moves = rule.family in ("shape", "arithmetic")',
+        "move = MOVES[node.op]",
+        "move = MOVES.get(node.op)",
+        'x = rule.op.startswith("conv")',
+        'NAMES = ("aten.relu.default",)',
+        "y = torch.ops.aten.relu(x)",
+    ],
+)
+def test_an_operator_by_name_is_seen(tmp_path: Path, source: str) -> None:
+    for room in ("bounds", "search", "rules"):
+        (tmp_path / room).mkdir()
+        (tmp_path / room / "a.py").write_text(f"rule = find(node.op)\n{source}\n", encoding="utf-8")
+    assert [line.split(" ")[0] for line in named(tmp_path)] == ["bounds/a.py:2", "search/a.py:2"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "y = x * (1 + 2.0**-40)",
+        "y = x + 1e-300",
+        "y = x + 1e-12 * size",
+        "y = 1.0001 * x",
+        "y = torch.nextafter(x, goal)",
+        "y = size * (8 * gamma(terms, torch.float64))",
+        "y = x + torch.finfo(x.dtype).tiny",
+        "info = torch.finfo(x.dtype)",
+    ],
+)
+def test_a_slack_without_a_name_is_seen(tmp_path: Path, source: str) -> None:
+    for room in ("bounds", "numerics", "train"):
+        (tmp_path / room).mkdir()
+        (tmp_path / room / "a.py").write_text(f"top = torch.finfo(x.dtype).max / 4\n{source}\n")
+    (tmp_path / "region.py").write_text(f"{source}  # heuristic\n\n# heuristic: Adam's\n{source}\n")
+    assert [line.split(" ")[0] for line in unnamed(tmp_path)] == ["bounds/a.py:2", "region.py:1"]
