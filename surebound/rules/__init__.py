@@ -11,6 +11,7 @@ from surebound.rules import (  # noqa: F401  (they register)
     joining,
     linear,
     normalization,
+    padding,
     piecewise,
     pooling,
     power,

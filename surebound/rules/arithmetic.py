@@ -6,6 +6,7 @@ A number in the network's code means that number converted to the tensor's dtype
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from surebound.rules.activation import elementwise_interval
 from surebound.rules.facts import Affine, Local
 from surebound.rules.mip.arithmetic import encode_difference, encode_product, encode_quotient, encode_sum
 from surebound.rules.power import SQUARE, check_clear_of_zero
-from surebound.rules.registry import Context, Rule, register
+from surebound.rules.registry import Context, IntervalRule, Rule, register
 from surebound.rules.relax.lines import Lines
 from surebound.rules.relax.pairs import difference_lines, product_lines, reverse_difference_lines, sum_lines
 from surebound.rules.relax.pointwise import pointwise_lines
@@ -256,40 +257,25 @@ _QUOTIENT = Affine(
     entrywise=True,
 )
 
-for _overload in ("Tensor", "Scalar"):
-    for _op, _rule, _affine, _also, _lines, _mip in (
-        ("add", add_interval, _linear(1, True, 0), (_linear(1, False, 1),), sum_lines, encode_sum),
-        (
-            "sub",
-            sub_interval,
-            _linear(1, True, 0),
-            (_linear(-1, False, 1),),
-            difference_lines,
-            encode_difference,
-        ),
-        (
-            "rsub",
-            rsub_interval,
-            _linear(-1, False, 0),
-            (_linear(1, True, 1),),
-            reverse_difference_lines,
-            _encode_rsub,
-        ),
-        (
-            "mul",
-            mul_interval,
-            _TIMES,
-            (dataclasses.replace(_TIMES, position=1),),
-            _mul_lines,
-            encode_product,
-        ),
-        ("div", div_interval, _QUOTIENT, (), quotient_lines, encode_quotient),
-    ):
-        _relax = _lines if _overload == "Tensor" else None  # with a number it is affine
-        register(
-            Rule(f"aten.{_op}.{_overload}", "arithmetic", _rule, _affine, relax=_relax, mip=_mip, also=_also)
-        )
 
+def _register(
+    name: str, interval: IntervalRule, lines: Callable[..., Any], mip: Callable[..., Any], *affine: Affine
+) -> None:
+    """``affine``: the facts for each position of the one varying argument."""
+    for overload, relax in (("Tensor", lines), ("Scalar", None)):  # with a number it is affine
+        op = f"aten.{name}.{overload}"
+        register(Rule(op, "arithmetic", interval, affine[0], relax=relax, mip=mip, also=affine[1:]))
+
+
+_register("add", add_interval, sum_lines, encode_sum, _linear(1, True, 0), _linear(1, False, 1))
+_register(
+    "sub", sub_interval, difference_lines, encode_difference, _linear(1, True, 0), _linear(-1, False, 1)
+)
+_register(
+    "rsub", rsub_interval, reverse_difference_lines, _encode_rsub, _linear(-1, False, 0), _linear(1, True, 1)
+)
+_register("mul", mul_interval, _mul_lines, encode_product, _TIMES, dataclasses.replace(_TIMES, position=1))
+_register("div", div_interval, quotient_lines, encode_quotient, _QUOTIENT)
 register(
     Rule(
         "aten.neg.default",

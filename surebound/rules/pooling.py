@@ -32,16 +32,8 @@ def _first(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor:
 
 
 def _register_max_pool(op: str, rank: int, run: Callable[..., Tensor]) -> None:
-    register(
-        Rule(
-            op,
-            "pooling",
-            partial(monotone, run),
-            relax=partial(max_pool, rank),
-            mip=encode_max_pool,
-            chooses=True,
-        )
-    )
+    relax = partial(max_pool, rank)
+    register(Rule(op, "pooling", partial(monotone, run), relax=relax, mip=encode_max_pool, chooses=True))
 
 
 for _rank in (1, 2, 3):

@@ -100,16 +100,8 @@ register(
 )
 
 for _op, _sign, _encode in (("amax", 1.0, encode_largest), ("amin", -1.0, encode_smallest)):
-    register(
-        Rule(
-            f"aten.{_op}.default",
-            "reduction",
-            partial(monotone, overload_of(f"aten.{_op}.default")),
-            relax=partial(extreme, _sign),
-            mip=_encode,
-            chooses=True,
-        )
-    )
+    _run, _lines = partial(monotone, overload_of(f"aten.{_op}.default")), partial(extreme, _sign)
+    register(Rule(f"aten.{_op}.default", "reduction", _run, relax=_lines, mip=_encode, chooses=True))
 for _op in ("max.default", "min.default"):
     register(Rule(f"aten.{_op}", "reduction", partial(monotone, overload_of(f"aten.{_op}"))))
 

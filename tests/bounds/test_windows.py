@@ -16,7 +16,7 @@ from surebound.bounds.linear.windows import Plan, Window, entries_by_windows
 from surebound.graph import program_of
 from surebound.models.layers import Normalize, SamePad
 from surebound.numerics import Soundness
-from surebound.rules.registry import Local
+from surebound.rules.facts import Local
 
 SHAPE = (2, 11, 9)
 
