@@ -29,7 +29,7 @@ class Interval:
 
     Affine operators want (center, radius), increasing ones want (lower, upper); see Gowal et al. 2018, eq. 6-7.
     ``lower`` and ``upper`` are the sound ends. ``center`` and ``radius`` are rounded: whoever multiplies them
-    pays for that through numerics.py.
+    pays for that through numerics/.
 
     >>> box = Interval(torch.tensor([-1.0]), torch.tensor([3.0]))
     >>> box.center, box.radius

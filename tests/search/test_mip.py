@@ -16,8 +16,9 @@ from surebound.graph import program_of
 from surebound.numerics import SOLVER_FEASIBILITY, Soundness
 from surebound.region import Box, LinfBall
 from surebound.rules.mip.expression import Encoder, Expression
-from surebound.rules.mip.maximum import encode_maximum, pool_windows
+from surebound.rules.mip.maximum import encode_maximum
 from surebound.rules.mip.pieces import encode_pieces
+from surebound.rules.windows import pool_windows
 from surebound.search.mip import Encoding, NetworkEncoder, tightest_bounds
 from surebound.solvers import Limits, SolverStatus
 from surebound.solvers.highs import solve
@@ -249,15 +250,16 @@ def test_maximum_is_exact() -> None:
         {"kernel_size": 2},
         {"kernel_size": 3, "stride": 2, "padding": 1},
         {"kernel_size": 2, "stride": 1, "dilation": 2},
+        {"kernel_size": 3, "stride": 2, "ceil_mode": True},
     ],
 )
 def test_pool_windows_are_those_of_the_operator(options: dict[str, int]) -> None:
     x = torch.rand(1, 2, 5, 6, dtype=torch.float64)
     want = F.max_pool2d(x, **options)
-    full = {"stride": options["kernel_size"], "padding": 0, "dilation": 1, **options}
-    windows = pool_windows(
-        x.shape, want.shape[2:], *([full[k]] * 2 for k in ("kernel_size", "stride", "padding", "dilation"))
-    )
+    rest = {name: value for name, value in options.items() if name != "kernel_size"}
+    found, sizes = pool_windows(x.shape, options["kernel_size"], **rest)
+    assert sizes == list(want.shape[2:])
+    windows = found.numpy()
     values = np.where(windows >= 0, x.numpy().ravel()[windows], -np.inf).max(1)
     assert values == pytest.approx(want.numpy().ravel())
 

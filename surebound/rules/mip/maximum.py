@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ from surebound.rules.mip.expression import (
     scale_and_shift,
     stack,
 )
+from surebound.rules.windows import pool_windows
 
 _DENSE = 2
 
@@ -67,12 +66,9 @@ def encode_max_pool(
     encoder: Encoder, shape: tuple[int, ...], x: Expression, kernel_size: Any, stride: Any = (),
     padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
 ) -> Expression:  # fmt: skip
-    """Max-pooling of any rank; ``shape`` (1, C, *out) knows what ceil_mode does."""
-    rank = len(shape) - 2
-    kernel = _each(kernel_size, rank)
-    steps = _each(stride, rank) if stride else kernel
-    windows = pool_windows(x.shape, shape[2:], kernel, steps, _each(padding, rank), _each(dilation, rank))
-    return encode_maximum(encoder, x, windows, shape)
+    """Max-pooling of any rank; ``shape`` is (1, C, *out)."""
+    windows, _sizes = pool_windows(x.shape, kernel_size, stride, padding, dilation, ceil_mode)
+    return encode_maximum(encoder, x, windows.numpy(), shape)
 
 
 def encode_larger(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Operand) -> Expression:
@@ -114,33 +110,6 @@ def _axes(dim: Any, rank: int) -> tuple[int, ...]:
 
 def _negated(x: Expression) -> Expression:
     return scale_and_shift(x, np.full(x.size, -1.0), np.zeros(x.size))
-
-
-def _each(value: Any, rank: int) -> tuple[int, ...]:
-    given = (int(value),) if isinstance(value, int) else tuple(int(v) for v in value)
-    return given * rank if len(given) == 1 else given
-
-
-def pool_windows(
-    shape: Sequence[int], out_size: Sequence[int], kernel: Sequence[int], stride: Sequence[int],
-    padding: Sequence[int], dilation: Sequence[int],
-) -> Indices:  # fmt: skip
-    """The entries of a (1, C, *size) tensor that each output of a pooling sees: (C * outputs, taps)."""
-    channels, *size = shape[1:]
-    axes = zip(size, out_size, kernel, stride, padding, dilation, strict=True)
-    taps = []  # per axis (out, kernel): position, -1 outside
-    for length, out, k, s, p, d in axes:
-        at = np.arange(out)[:, None] * s - p + np.arange(k)[None, :] * d
-        taps.append(np.where((at >= 0) & (at < length), at, -1))
-    rows = []
-    for where in itertools.product(*(range(out) for out in out_size)):
-        grid = np.meshgrid(*(axis[o] for axis, o in zip(taps, where, strict=True)), indexing="ij")
-        inside = np.all([axis >= 0 for axis in grid], axis=0)
-        flat = np.ravel_multi_index([np.maximum(axis, 0) for axis in grid], size)
-        rows.append(np.where(inside, flat, -1).ravel())
-    one = np.array(rows)  # (out, kernel)
-    offsets = np.arange(channels)[:, None, None] * int(np.prod(size))
-    return np.where(one >= 0, one + offsets, -1).reshape(-1, one.shape[1])
 
 
 def _spread(x: Expression, index: Indices, size: int) -> Expression:

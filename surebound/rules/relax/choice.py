@@ -15,6 +15,7 @@ from surebound.interval import Interval
 from surebound.numerics import FEW_ROUNDINGS, Soundness, dot, dot_rounding, gamma, round_up, tiny
 from surebound.rules.registry import Context
 from surebound.rules.relax.lines import Index, Pulled
+from surebound.rules.windows import pool_windows
 
 
 @dataclass(frozen=True)
@@ -120,38 +121,8 @@ def max_pool(
     """x (B, C, *size). Padding never wins."""
     if len(x.shape) != rank + 2:
         return None
-    k, p, d = (_each(v, rank) for v in (kernel, padding, dilation))
-    s = _each(stride, rank) if stride not in ((), [], None) else k
-    sizes = [int(n) for n in x.shape[2:]]
-    axes = [_axis(*spec, ceil_mode) for spec in zip(sizes, k, s, p, d, strict=True)]  # each (out, kernel)
-    every = grid_windows(axes, sizes, int(x.shape[1])).to(x.device)
-    return choose(ctx, x, every, (int(x.shape[1]), *(len(axis) for axis in axes)))
-
-
-def grid_windows(axes: Sequence[Tensor], sizes: Sequence[int], channels: int) -> Tensor:
-    """Windows (channels * outputs, entries) of images (C, *sizes), from positions (out, window) along each axis."""
-    windows = axes[0]
-    for axis, size in zip(axes[1:], sizes[1:], strict=True):
-        both = windows[:, None, :, None] * size + axis[None, :, None, :]
-        bad = (windows[:, None, :, None] < 0) | (axis[None, :, None, :] < 0)
-        windows = both.masked_fill(bad, -1).flatten(2).flatten(0, 1)
-    per_channel = windows + math.prod(sizes) * torch.arange(channels).reshape(-1, 1, 1)  # (C, P, W)
-    return per_channel.masked_fill((windows < 0).expand(per_channel.shape), -1).flatten(0, 1)
-
-
-def _each(value: Any, rank: int) -> list[int]:
-    values = [int(value)] if isinstance(value, int) else [int(v) for v in value]
-    return values * rank if len(values) == 1 else values
-
-
-def _axis(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> Tensor:
-    """Positions (out, kernel) along one axis, -1 in the padding."""
-    span = size + 2 * padding - dilation * (kernel - 1) - 1
-    count = (span + stride - 1 if ceil_mode else span) // stride + 1
-    if ceil_mode and (count - 1) * stride >= size + padding:  # the last window must start inside
-        count -= 1
-    at = torch.arange(count)[:, None] * stride - padding + torch.arange(kernel)[None] * dilation
-    return at.masked_fill((at < 0) | (at >= size), -1)
+    windows, sizes = pool_windows(x.shape, kernel, stride, padding, dilation, ceil_mode)
+    return choose(ctx, x, windows.to(x.device), (int(x.shape[1]), *sizes))
 
 
 def extreme(sign: float, ctx: Context, x: Interval, dim: Any = (), keepdim: bool = False) -> Choice | None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from surebound.interval import Interval
 from surebound.rules.registry import Context
-from surebound.rules.relax.choice import Choice, choose, extreme, grid_windows
+from surebound.rules.relax.choice import Choice, choose, extreme
+from surebound.rules.windows import adaptive_windows
 
 Parts = tuple[Choice | None, ...]
 
@@ -42,19 +42,8 @@ def running(sign: float, ctx: Context, x: Interval, dim: int) -> Parts:
 
 
 def adaptive_max_pool(rank: int, ctx: Context, x: Interval, size: Sequence[int]) -> Parts:
-    """x (B, C, *size): along each axis output i of o looks at floor(i n / o) to ceil((i + 1) n / o)."""
+    """x (B, C, *size)."""
     if len(x.shape) != rank + 2:
         return None, None
-    sizes = [int(n) for n in x.shape[2:]]
-    axes = [_adaptive_axis(n, int(o)) for n, o in zip(sizes, size, strict=True)]
-    every = grid_windows(axes, sizes, int(x.shape[1])).to(x.device)
-    return choose(ctx, x, every, (int(x.shape[1]), *(len(axis) for axis in axes))), None
-
-
-def _adaptive_axis(size: int, out: int) -> Tensor:
-    """Positions (out, widest window) along one axis, -1 beyond a window's end."""
-    starts = [i * size // out for i in range(out)]
-    ends = [-(-(i + 1) * size // out) for i in range(out)]
-    widest = max((end - start for start, end in zip(starts, ends, strict=True)), default=1)
-    at = torch.tensor(starts).reshape(-1, 1) + torch.arange(widest)
-    return at.masked_fill(at >= torch.tensor(ends).reshape(-1, 1), -1)
+    windows, sizes = adaptive_windows(x.shape, size)
+    return choose(ctx, x, windows.to(x.device), (int(x.shape[1]), *sizes)), None
