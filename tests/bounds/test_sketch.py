@@ -23,7 +23,7 @@ from surebound.errors import BoundError, InputError
 from surebound.graph import program_of
 from surebound.interval import Interval
 from surebound.numerics import Soundness, proved
-from surebound.search.query import margins_of
+from surebound.search.question import Proof, margins_of
 from tests.bounds.oracles import exact_maximum, layers_of, lp_maximum, sampled_maximum
 from tests.bounds.test_dual import NETS, X, Y
 
@@ -227,4 +227,4 @@ class TestNeverAVerdict:
 
     def test_verification_does_not_take_it(self) -> None:
         with pytest.raises(BoundError, match="Estimate is no bound"):
-            margins_of(self.found, float_sound=True)  # type: ignore[arg-type]
+            margins_of(self.found, Proof.DEPLOYED)  # type: ignore[arg-type]
