@@ -84,3 +84,18 @@ def test_every_decision_is_listed() -> None:
     for page in folder.glob("0*.md"):
         assert f"({page.name})" in index
         assert f"decisions/{page.name}" in navigation
+
+
+NAMED = re.compile(r"`(surebound/[\w/]+\.py)`:\s+`(\w+)`")
+
+
+def test_the_functions_that_the_architecture_names_exist() -> None:
+    """Every `file`: `function` of docs/architecture.md, and every file of its last table."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    found = NAMED.findall(text)
+    assert len(found) > 20
+    for path, function in found:
+        source = (ROOT / path).read_text(encoding="utf-8")
+        assert re.search(rf"^(?:def|class) {function}\b", source, re.MULTILINE), f"{path} has no {function}"
+    for path in re.findall(r"`((?:bounds|search|train|attack|experiment|tests)/[\w/]+\.py)`", text):
+        assert (ROOT / path).exists() or (ROOT / "surebound" / path).exists(), path
