@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from surebound.errors import DataDependentError, GraphError, InputError, TraceMismatchError
-from surebound.graph.fit import eval_mode, first_line, forward
+from surebound.graph.fit import evaluating, first_line, forward
 from surebound.graph.program import PART, SIZE, First, Graph, Node, Program, Ref
 from surebound.graph.quiet import quiet
 from surebound.numerics import TRACE_TOLERANCE
@@ -42,7 +42,7 @@ def trace(model: nn.Module, example: Tensor) -> Program:
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"the model is a {type(model).__name__}; give a torch.nn.Module")
-    with eval_mode(model):
+    with evaluating(model):
         graph = _graph(model, example)
         program = Program(graph, model)
         _check(program, model, example)
