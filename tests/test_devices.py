@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 import surebound as sb
-from surebound.attack.methods import PGD
+from surebound.attack.methods import BY_NAME
 from surebound.bounds import training_pass
 from surebound.bounds.margins import METHODS
 from surebound.graph import Graph, Program, program_of
@@ -108,8 +108,8 @@ def moved(net: nn.Module) -> nn.Module:
 def network() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(1, 4, 3, stride=2), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(36, 12), nn.ReLU(),
-        nn.Linear(12, 4),
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 12),
+        nn.Sigmoid(), nn.Linear(12, 4),
     ).eval()  # fmt: skip
 
 
@@ -155,20 +155,20 @@ def test_a_training_step(case, fast, statistics):
     here, away, x, labels = case
     gradients = []
     for net, images, truth in ((here, x, labels), (away, Elsewhere(x), Elsewhere(labels))):
-        done = training_pass(
-            net, images, truth, 0.02, batch_statistics=statistics, record=True, fast=fast
-        )
+        done = training_pass(net, images, truth, 0.02, batch_statistics=statistics, record=True, fast=fast)
         (nn.functional.cross_entropy(done.margins, truth) + done.logits.square().mean()).backward()
         gradients.append([p.grad for p in net.module.parameters()])
     for found, expected in zip(gradients[1], gradients[0], strict=True):
         same(found, expected)
 
 
-@pytest.mark.parametrize("attack", [PGD(steps=5, restarts=2)])
-def test_attacks(case, attack):
-    _, away, x, labels = case
-    found = sb.attack(away.module, Elsewhere(x), Elsewhere(labels), "1/10", attack)
+@pytest.mark.parametrize("name", BY_NAME)
+def test_attacks(case, name):
+    here, away, x, labels = case
+    expected = sb.attack(here.module, x, labels, "1/10", BY_NAME[name](), seed=1)
+    found = sb.attack(away.module, Elsewhere(x), Elsewhere(labels), "1/10", BY_NAME[name](), seed=1)
     assert isinstance(found.success, Elsewhere)
+    assert torch.equal(found.success.here, expected.success)
 
 
 def test_the_pretence_catches_a_tensor_that_was_made_here(case, monkeypatch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
@@ -104,6 +104,11 @@ class Graph:
         """List the calls for which ``where`` holds, in order of execution."""
         return [node for node in self.nodes if where(node)]
 
+    def __str__(self) -> str:
+        """List the input and the calls: together with the weights they say what the network computes."""
+        calls = [f"{node.name} = {node.op}{node.args}" for node in self.nodes]
+        return "\n".join([f"{self.input} {list(self.input_shape)}", *calls])
+
     @property
     def entries(self) -> int:
         """How many numbers the values of one example hold together."""
@@ -144,6 +149,16 @@ class Graph:
             *(node.shape for node in self.nodes if node.varies and node.shape is not None),
         ]
         return [math.prod(n or 1 for n in shape[1:]) for shape in shapes]
+
+
+def live(nodes: Sequence[Node], output: str) -> tuple[Node, ...]:
+    """Drop calls whose results nobody reads."""
+    needed, kept = {output}, list[Node]()
+    for node in reversed(nodes):
+        if node.name in needed:
+            kept.append(node)
+            needed.update(node.refs())
+    return tuple(reversed(kept))
 
 
 def once_per_graph(derive: Callable[[Graph], Derived]) -> Callable[[Graph], Derived]:

@@ -15,7 +15,7 @@ from torch import Tensor, fx, nn
 
 from surebound.errors import DataDependentError, GraphError, InputError, TraceMismatchError
 from surebound.graph.fit import evaluating, first_line, forward
-from surebound.graph.program import PART, SIZE, First, Graph, Node, Program, Ref
+from surebound.graph.program import PART, SIZE, First, Graph, Node, Program, Ref, live
 from surebound.graph.quiet import quiet
 from surebound.numerics import TRACE_TOLERANCE
 
@@ -94,7 +94,7 @@ def _graph(model: nn.Module, example: Tensor) -> Graph:
         input=inputs[0],
         input_shape=shape,
         dtype=example.dtype,
-        nodes=_live(nodes, signature.user_outputs[0]),
+        nodes=live(nodes, signature.user_outputs[0]),
         output=signature.user_outputs[0],
         parameters={k: v for k, v in parameters.items() if k in used},
         constants={k: v for k, v in constants.items() if k in used},
@@ -112,16 +112,6 @@ def _merge_first(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
             node = dataclasses.replace(producer, name=node.name, target=first, shape=node.shape)
         merged.append(node)
     return tuple(merged)
-
-
-def _live(nodes: tuple[Node, ...], output: str) -> tuple[Node, ...]:
-    """Drop calls whose results nobody reads."""
-    needed, kept = {output}, []
-    for node in reversed(nodes):
-        if node.name in needed:
-            kept.append(node)
-            needed.update(node.refs())
-    return tuple(reversed(kept))
 
 
 def _export(model: nn.Module, example: Tensor) -> tuple[torch.export.ExportedProgram, bool]:
