@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from surebound.errors import BoundError, SureboundError
 from surebound.flags import exact_kernels
 from surebound.graph import Graph, Node, Program, once_per_graph, program_of
-from surebound.graph.program import Ref, resolve, resolve_kwargs
+from surebound.graph.program import Ref
 from surebound.graph.walk import Env, forward
 from surebound.interval import Interval
 from surebound.numerics import Soundness, no_information
@@ -97,19 +97,23 @@ def _propagated(
 
 
 def _overwriting_step(ctx: Context, node: Node, env: Env) -> Any:
-    """``apply_rule`` of a call that may overwrite its first argument, which leaves the environment at once."""
-    x = env.pop(node.args[0].name)
-    if isinstance(x, Interval):
-        x = Owned.taking(x)
-    args, kwargs = resolve(node.args[1:], env), resolve_kwargs(node.kwargs, env)
-    return _given_back(apply_rule(ctx, node, (x, *args), kwargs))
+    """``apply_rule`` of a call that may overwrite its first argument, which nobody else holds then."""
+    first = node.args[0].name
+    if isinstance(env[first], Interval):
+        env[first] = Owned.taking(env[first])
+    args, kwargs = node.arguments(env)
+    del env[first]
+    return _given_back(apply_rule(ctx, node, args, kwargs))
 
 
 def _given_back(value: Any) -> Any:
     """What a rule made of bounds that it might overwrite, for any number of readers."""
-    if isinstance(value, (tuple, list)):
-        return type(value)(_given_back(item) for item in value)
-    return value.given_back() if isinstance(value, Owned) else value
+    kind = type(value)  # exact types: this runs for every call
+    if kind is Owned:
+        return value.given_back()
+    if kind is tuple or kind is list:
+        return kind(_given_back(item) for item in value)
+    return value
 
 
 @once_per_graph

@@ -94,10 +94,12 @@ class Graph:
     steps: Steps = ()  # the calls, each with the values that die there, so that walks hold only what is still needed
     keeping: Steps = ()  # the calls, for a walk that keeps every value
     by_name: Mapping[str, Node] = None  # type: ignore[assignment]
+    paths: Mapping[str, tuple[str, ...]] = None  # type: ignore[assignment]  # ``parameters``, split at the dots
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", freeing(self.nodes, (self.output,)))
         object.__setattr__(self, "keeping", keeping(self.nodes))
+        object.__setattr__(self, "paths", {k: tuple(v.split(".")) for k, v in self.parameters.items()})
         object.__setattr__(self, "by_name", {node.name: node for node in self.nodes})
 
     def calls(self, where: Callable[[Node], bool]) -> list[Node]:
@@ -184,7 +186,7 @@ class Program:
     def parameters(self) -> dict[str, Tensor]:
         """The current value of every parameter, buffer and constant of the graph, by graph name."""
         values = dict(self.graph.constants)
-        for name, path in self.graph.parameters.items():
+        for name, path in self.graph.paths.items():
             values[name] = _lookup(self.module, path)
         return values
 
@@ -229,13 +231,13 @@ class Program:
             )
 
 
-def _lookup(module: nn.Module, path: str) -> Tensor:
+def _lookup(module: nn.Module, path: tuple[str, ...]) -> Tensor:
     value: Any = module
-    for name in path.split("."):
+    for name in path:
         value = getattr(value, name)
     if not isinstance(value, Tensor):
         raise GraphError(
-            f"{path} was a tensor when the network was traced and is now {type(value).__name__}; trace again"
+            f"{'.'.join(path)} was a tensor when the network was traced and is now {type(value).__name__}; trace again"
         )
     return value
 
