@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from surebound.attack.input_gradient import InputGradients
+from surebound.graph.fit import evaluating
 
 
 def box(images: Tensor, epsilon: float, domain: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
@@ -31,10 +32,8 @@ def ascend(
     Adam with its default moments; the model is in evaluation mode meanwhile, so that batch normalisation
     neither mixes the examples nor learns from attacked images.
     """
-    was_training = model.training
-    model.eval()
     first, second = torch.zeros_like(point), torch.zeros_like(point)
-    try:
+    with evaluating(model):
         for t in range(1, steps + 1):
             point = point.detach().requires_grad_()
             with torch.enable_grad():
@@ -46,6 +45,4 @@ def ascend(
             second = torch.lerp(second, gradient.square(), 0.001)
             direction = (first / (1 - 0.9**t)) / ((second / (1 - 0.999**t)).sqrt() + 1e-8)
             point = torch.clamp(point.detach() + step_size * direction, *ends)
-    finally:
-        model.train(was_training)
     return point

@@ -11,12 +11,13 @@ from surebound.attack.base import Attack, Progress, Stop
 from surebound.attack.box import InnerBox, project
 from surebound.attack.memory import DEFAULT_MEMORY, rows_within
 from surebound.attack.methods.pgd import PGD
-from surebound.attack.network import Model, Network, any_batch, evaluating
+from surebound.attack.network import Model, Network, any_batch
 from surebound.attack.objective import Objective, objective_of, worst
 from surebound.attack.result import AttackResult, Ledger
 from surebound.attack.rows import Problem
 from surebound.attack.tree import Tree
 from surebound.errors import InputError, SpecError
+from surebound.graph.fit import evaluating
 from surebound.region import LinfBall, Region
 from surebound.spec import LinearSpec, Spec
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from surebound.errors import BoundError
 from surebound.graph import Graph, Node, Program
-from surebound.graph.program import resolve, resolve_kwargs
+from surebound.graph.walk import Env, forward
 from surebound.rules import describe
 
 #: Examples of the trial, where the network does not fix their number.
@@ -30,7 +30,7 @@ def mixing(program: Program) -> frozenset[str]:
     graph = program.graph
     if graph not in _known:
         free = graph.input_shape[0] is None
-        odd = {node.name for node in graph.nodes if free and node.varies and not node.by_example}
+        odd = {node.name for node in graph.calls(lambda n: free and n.varies and not n.by_example)}
         own = program.parameters()
         draw = torch.Generator().manual_seed(0)
         for parameters in (own, {name: _random(value, draw) for name, value in own.items()}):
@@ -41,7 +41,7 @@ def mixing(program: Program) -> frozenset[str]:
 
 def check_by_example(program: Program) -> None:
     """Coefficients belong to examples: refuse networks that move the examples' axis or join examples."""
-    odd = [node for node in program.graph.nodes if node.name in mixing(program)]
+    odd = program.graph.calls(lambda node: node.name in mixing(program))
     if odd:
         lines = "\n".join(f"  {describe(node)}" for node in odd[:5])
         more = f"\n  and {len(odd) - 5} after them" if len(odd) > 5 else ""
@@ -63,16 +63,14 @@ def check_first_axis(node: Node, shape: torch.Size, batch: int) -> None:
 
 def _seen(program: Program, parameters: dict[str, Any]) -> set[str]:
     """The calls whose value of an example changes with another one of their operands."""
-    graph, batch = program.graph, program.graph.input_shape[0] or EXAMPLES
+    batch = program.graph.input_shape[0] or EXAMPLES
     known, found = _values(program, parameters, batch, None), set[str]()
     for changed in {0, batch - 1} if batch > 1 else ():
         rest = [i for i in range(batch) if i != changed]
-        for node, one, two in zip(
-            graph.nodes, known, _values(program, parameters, batch, changed), strict=True
-        ):
-            pairs = zip(_parts(one), _parts(two), strict=True)
-            if node.varies and not all(_same(a, b, batch, rest) for a, b in pairs):
-                found.add(node.name)
+        for name, other in _values(program, parameters, batch, changed).items():
+            pairs = zip(_parts(known[name]), _parts(other), strict=True)
+            if not all(_same(a, b, batch, rest) for a, b in pairs):
+                found.add(name)
     return found
 
 
@@ -85,10 +83,9 @@ def _same(one: Tensor, two: Tensor, batch: int, rest: list[int]) -> bool:
     return one.shape[:1] == (batch,) and torch.equal(one[rest].nan_to_num(), two[rest].nan_to_num())
 
 
-def _values(program: Program, parameters: dict[str, Any], batch: int, changed: int | None) -> list[Any]:
-    """The value of every call on random operands; of example ``changed`` these are others than without."""
+def _values(program: Program, parameters: Env, batch: int, changed: int | None) -> dict[str, Any]:
+    """The value of every call that varies, on random operands; of example ``changed`` these are others than without."""
     graph, draw, other = program.graph, *(torch.Generator().manual_seed(seed) for seed in (1, 2))
-    like = next((v for v in parameters.values() if isinstance(v, Tensor)), torch.empty(0))
 
     def fresh(value: Tensor) -> Tensor:
         found = torch.rand(value.shape, generator=draw) + 0.5
@@ -97,15 +94,18 @@ def _values(program: Program, parameters: dict[str, Any], batch: int, changed: i
         return found.to(value)
 
     shape = [batch, *(n or 1 for n in graph.input_shape[1:])]
-    start = torch.empty(shape, dtype=graph.dtype, device=like.device)
-    env: dict[str, Any] = {**parameters, graph.input: fresh(start)}
-    values = []
+    start = torch.empty(shape, dtype=graph.dtype, device=program.device)
+    values: dict[str, Any] = {}
+
+    def visit(node: Node, env: Env) -> Any:
+        value = node.run(env)
+        if not node.varies:
+            return value
+        values[node.name] = value
+        return fresh(value) if isinstance(value, Tensor) and value.is_floating_point() else value
+
     with torch.no_grad():
-        for node in graph.nodes:
-            value = node.target(*resolve(node.args, env), **resolve_kwargs(node.kwargs, env))
-            values.append(value)
-            floats = isinstance(value, Tensor) and value.is_floating_point()
-            env[node.name] = fresh(value) if node.varies and floats else value
+        forward(graph.steps, {**parameters, graph.input: fresh(start)}, visit)
     return values
 
 

@@ -15,6 +15,7 @@ from surebound.bounds.training.chains import Chain, chains, kind_of
 from surebound.errors import BoundError
 from surebound.graph import Graph, Node, Program, program_of
 from surebound.graph.program import Ref
+from surebound.graph.walk import Env, forward
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.region import Region
@@ -173,7 +174,7 @@ class _Surgery:
             return None
         found: list[Node] = []
         for reader in graph.consumers().get(node.name, []):
-            if reader.op == "aten.sym_size.int":
+            if reader.is_size:
                 continue
             kind = kind_of(reader, graph)
             if kind == "layer" and reader.name in self.weights:
@@ -190,14 +191,14 @@ class _Surgery:
     def _reshape(self, chain: Chain, on: int, channels: int) -> None:
         """Shapes of the values between the layer and its readers."""
         graph = self.program.graph
-        queue = [n for n in chain.nodes if kind_of(n, graph) != "flatten"]
+        queue = [n for n in chain.calls if kind_of(n, graph) != "flatten"]
         while queue:
             node = queue.pop()
             if node.shape is None or node.name in self.shapes:
                 continue
             old = node.shape[1] or 0
             self.shapes[node.name] = (node.shape[0], old // channels * on, *node.shape[2:])
-            if node is chain.relu or node not in chain.nodes or kind_of(node, graph) == "flatten":
+            if node is chain.relu or node not in chain.calls or kind_of(node, graph) == "flatten":
                 queue += [
                     r
                     for r in graph.consumers().get(node.name, [])
@@ -205,29 +206,27 @@ class _Surgery:
                 ]
 
     def _rebuilt(self, graph: Graph) -> tuple[Graph, dict[str, Tensor]]:
-        nodes = []
-        for node in graph.nodes:
+        nodes: list[Node] = []
+
+        def visit(node: Node, names: Env) -> Ref:
+            """Append a call with what it reads now; a folded one is what stands for it."""
             if node.name in self.gone:
-                continue
-            args = tuple(self._renamed(a) for a in node.args)
+                return Ref(self.gone[node.name])
+            args, kwargs = node.arguments(names)
             if node.name in self.weights:
                 args = (args[0], *(Ref(name) for name in self.weights[node.name]), *args[3:])
             shape = self.shapes.get(node.name, node.shape)
             if kind_of(node, graph) == "flatten" and shape != node.shape and node.shape and shape:
                 args = tuple(_replaced(a, node.shape[1], shape[1]) for a in args)
-            nodes.append(dataclasses.replace(node, args=args, shape=shape))
+            nodes.append(dataclasses.replace(node, args=args, kwargs=kwargs, shape=shape))
+            return Ref(node.name)
+
+        names: Env = {name: Ref(name) for name in (graph.input, *self.values)}
+        output = forward(graph.steps, names, visit)[graph.output].name
         used = {name for node in nodes for name in node.refs()}
         values = {name: value for name, value in self.values.items() if name in used}
-        output = self.gone.get(graph.output, graph.output)
         names = {name: name for name in values}
         return Graph(graph.input, graph.input_shape, graph.dtype, tuple(nodes), output, names, {}), values
-
-    def _renamed(self, value: Any) -> Any:
-        if isinstance(value, Ref):
-            return Ref(self.gone.get(value.name, value.name))
-        if isinstance(value, (tuple, list)):
-            return type(value)(self._renamed(item) for item in value)
-        return value
 
 
 def _layer(chain: Chain) -> Node:

@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from surebound.graph import Node, Program
 from surebound.graph.program import Ref, resolve, resolve_kwargs
+from surebound.graph.walk import Env, Steps, forward, freeing
 from surebound.rules import Affine, find
 
 
-def environment(program: Program, batch: int) -> dict[str, Any]:
-    """Parameters, and the values of the calls that no input value reaches, for a batch of this size."""
-    graph = program.graph
-    env: dict[str, Any] = program.parameters()
-    shapes = {graph.input: graph.input_shape, **{n.name: n.shape for n in graph.nodes}}
-    for node in graph.nodes:
-        if node.op == "aten.sym_size.int":
-            size = (shapes[node.args[0].name] or ())[node.args[1]]
-            env[node.name] = batch if size is None else size
-        elif all(name in env for name in node.refs()):
-            env[node.name] = node.target(*resolve(node.args, env), **resolve_kwargs(node.kwargs, env))
-        elif _reads_a_shape(node, env):  # zeros_like and friends
-            like = torch.zeros(
-                [batch if n is None else n for n in shapes[node.args[0].name] or ()], dtype=graph.dtype
-            )
-            local = {**env, node.args[0].name: like}
-            env[node.name] = node.target(*resolve(node.args, local), **resolve_kwargs(node.kwargs, local))
-    return env
+def environment(program: Program, batch: int, convert: Callable[[Tensor], Tensor] | None = None) -> Env:
+    """Parameters, and the values of the calls that no input value reaches, for a batch of this size.
+
+    convert: applied to every parameter first, e.g. to another dtype.
+    """
+    graph, env = program.graph, dict[str, Any](program.parameters())
+    if convert is not None:
+        env = {name: convert(value) for name, value in env.items()}
+
+    def sized(name: str) -> list[int]:
+        return [batch if n is None else n for n in graph.shape_of(name) or ()]
+
+    def visit(node: Node, env: Env) -> Any:
+        if node.is_size:
+            return sized(node.args[0].name)[node.args[1]]
+        if all(name in env for name in node.refs()):
+            return node.run(env)
+        if not _reads_a_shape(node, env):  # zeros_like and friends
+            return None
+        like = torch.zeros(sized(node.args[0].name), dtype=graph.dtype, device=program.device)
+        return node.run({**env, node.args[0].name: like if convert is None else convert(like)})
+
+    return forward(graph.keeping, env, visit)
 
 
 def _reads_a_shape(node: Node, env: Mapping[str, Any]) -> bool:
@@ -45,14 +53,12 @@ class Constants:
     norms: mean and variance that normalisations use instead of their running ones, by name of the call.
     """
 
-    def __init__(
-        self, program: Program, norms: Mapping[str, tuple[torch.Tensor, torch.Tensor]] | None = None
-    ) -> None:
+    def __init__(self, program: Program, norms: Mapping[str, tuple[Tensor, Tensor]] | None = None) -> None:
         self.program = program
         self.norms = norms or {}
         self._known: dict[int, dict[str, Any]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
-        self._uses: dict[str, int] = {}
+        self._uses: Counter[str] | None = None
 
     def of(self, batch: int) -> dict[str, Any]:
         """The environment of a batch of this size."""
@@ -80,16 +86,25 @@ class Constants:
 
     def used_once(self, name: str) -> bool:
         """Is a value read by one argument of one call only?"""
-        if not self._uses:
-            for node in self.program.graph.nodes:
-                for source in self.sources(node):
-                    self._uses[source] = self._uses.get(source, 0) + 1
-        return self._uses.get(name, 0) == 1
+        if self._uses is None:
+            self._uses = Counter(source for node in self.calls() for source in self.sources(node))
+        return self._uses[name] == 1
+
+    def calls(self) -> list[Node]:
+        """The calls that coefficients go back through: those that read a value that is not fixed."""
+        return self.program.graph.calls(lambda node: bool(self.sources(node)))
+
+    def steps(self) -> Steps:
+        """``calls``, for a walk that drops a value when no later call's coefficients go back to it.
+
+        A part of a tensor taken apart goes back to the tensor, which so lives on after the call that takes it apart.
+        """
+        return freeing(self.calls(), (self.program.graph.output,), self.sources)
 
 
 def taken_from(program: Program, node: Node) -> Node | None:
     """The call with several results (split, chunk, unbind; max along an axis), of which a ``getitem`` picks one."""
-    if node.op != "getitem":
+    if not node.is_part:
         return None
     producer = program.graph.by_name.get(node.args[0].name)
     rule = find(producer.op) if producer is not None else None
@@ -101,14 +116,6 @@ def moved_from(program: Program, node: Node) -> Node | None:
     producer = taken_from(program, node)
     rule = None if producer is None else find(producer.op)
     return None if rule is None or rule.several else producer
-
-
-def varying_sources(program: Program, node: Node) -> tuple[str, ...]:
-    """The operands that depend on the input as far as the graph tells, without looking at rules or values."""
-    graph = program.graph
-    return tuple(
-        r for r in node.refs() if r == graph.input or (r in graph.by_name and graph.by_name[r].varies)
-    )
 
 
 def affine_in_one(node: Node, sources: tuple[str, ...]) -> Affine | None:

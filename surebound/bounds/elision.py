@@ -12,14 +12,15 @@ import torch.utils.checkpoint
 from torch import Tensor
 
 from surebound.bounds.by_example import mixing
-from surebound.bounds.constants import Constants, affine_in_one, varying_sources
+from surebound.bounds.constants import Constants, affine_in_one
 from surebound.bounds.interval import apply_rule
 from surebound.bounds.linear.backward import Form, Relaxed
 from surebound.bounds.linear.steps import step_of
 from surebound.errors import SpecError
 from surebound.flags import exact_kernels
 from surebound.graph import Node, Program
-from surebound.graph.program import resolve, resolve_kwargs
+from surebound.graph.program import resolve
+from surebound.graph.walk import forward, keeping
 from surebound.interval import Interval
 from surebound.numerics import Soundness, nothing_known
 from surebound.rules import Context, layer_of
@@ -36,7 +37,7 @@ class Tail:
     """The affine operators between a value and the output, in order of execution."""
 
     start: str
-    nodes: tuple[Node, ...]
+    calls: tuple[Node, ...]
 
 
 def affine_tail(program: Program) -> Tail:
@@ -44,7 +45,7 @@ def affine_tail(program: Program) -> Tail:
     graph = program.graph
     name, nodes = graph.output, []
     while (node := graph.by_name.get(name)) is not None and node.varies:
-        sources = varying_sources(program, node)
+        sources = graph.varying(node)
         if affine_in_one(node, sources) is None or not mixing(program).isdisjoint((name, *sources)):
             break
         nodes.append(node)
@@ -61,7 +62,7 @@ def margins_from(
     mode: Soundness,
 ) -> Tensor:
     """Margins from bounds of the value where the tail starts."""
-    batch, outputs = inside.shape[0], outputs_of(program, inside)
+    batch, outputs = inside.shape[0], program.outputs
     check_one_of(labels, spec)
     if labels is not None:
         labels = check_labels(labels, batch, outputs)
@@ -83,7 +84,7 @@ def _block(program: Program, tail: Tail, inside: Interval, c: Tensor, d: Tensor,
     constants = Constants(program)
     with nullcontext() if mode is Soundness.NONE else exact_kernels():
         bounds = _through(constants, tail, inside, mode)
-        steps = {node.name: step_of(constants, node, bounds, mode) for node in tail.nodes}
+        steps = {node.name: step_of(constants, node, bounds, mode) for node in tail.calls}
         return merged_margins(Relaxed(program, mode, constants, bounds, steps), tail, c, d)
 
 
@@ -99,20 +100,16 @@ def merged_margins(relaxed: Relaxed, tail: Tail, c: Tensor, d: Tensor) -> Tensor
         upper = relaxed.upper(form, at=tail.start)
         if not sound:
             return upper.t()
-        if tail.nodes:
+        if tail.calls:
             upper = torch.fmin(upper, relaxed.upper(Form(a, offset, {}), at=output))
     return nothing_known(upper).t()
 
 
 def _through(constants: Constants, tail: Tail, inside: Interval, mode: Soundness) -> dict[str, Interval]:
     """Interval bounds of every value of the tail."""
-    env, bounds = constants.of(inside.shape[0]), {tail.start: inside}
-    for node in tail.nodes:
-        local = {**env, **bounds}
-        bounds[node.name] = apply_rule(
-            Context(mode), node, resolve(node.args, local), resolve_kwargs(node.kwargs, local)
-        )
-    return bounds
+    ctx, env = Context(mode), {**constants.of(inside.shape[0]), tail.start: inside}
+    forward(keeping(tail.calls), env, lambda node, env: apply_rule(ctx, node, *node.arguments(env)))
+    return {name: env[name] for name in (tail.start, *(node.name for node in tail.calls))}
 
 
 def check_one_of(labels: Tensor | None, spec: LinearSpec | None) -> None:
@@ -121,23 +118,12 @@ def check_one_of(labels: Tensor | None, spec: LinearSpec | None) -> None:
         raise SpecError("give either labels or spec=LinearSpec(...), not both and not neither")
 
 
-def outputs_of(program: Program, inside: Interval) -> int:
-    """The number of outputs K of a network whose output is (B, K)."""
-    node = program.graph.by_name.get(program.graph.output)
-    shape = node.shape if node is not None else tuple(inside.shape)
-    if shape is None or len(shape) != 2 or shape[1] is None:
-        raise SpecError(
-            f"the network's output has shape {shape}; specifications need (B, K): flatten the output"
-        )
-    return shape[1]
-
-
 def _plain_linear(program: Program, tail: Tail) -> tuple[Tensor, Tensor | None] | None:
     """Weight and bias if the tail is one fully connected layer: the case that training meets at every step."""
-    layer = layer_of(tail.nodes[0], tail.nodes[0].args[3:]) if len(tail.nodes) == 1 else None
+    layer = layer_of(tail.calls[0], tail.calls[0].args[3:]) if len(tail.calls) == 1 else None
     if layer is None or not layer.matrix:
         return None
-    values = resolve(tail.nodes[0].args, {**program.parameters(), tail.start: None})
+    values = resolve(tail.calls[0].args, {**program.parameters(), tail.start: None})
     return values[1], values[2] if len(values) > 2 else None
 
 

@@ -12,15 +12,16 @@ from torch import Tensor, nn
 from surebound.errors import BoundError, SureboundError
 from surebound.flags import exact_kernels
 from surebound.graph import Graph, Node, Program, once_per_graph, program_of
-from surebound.graph.program import Ref, resolve, resolve_kwargs
+from surebound.graph.program import Ref
+from surebound.graph.walk import Env, forward
 from surebound.interval import Interval
 from surebound.numerics import Soundness, no_information
 from surebound.region import Region, check_region
 from surebound.rules import Context, check_supported, describe, find
 from surebound.rules.facts import Memory
+from surebound.rules.owned import Owned
 
 Observer = Callable[[Node, Any], None]
-_SIZE = "aten.sym_size.int"
 
 
 def interval_bounds(
@@ -42,7 +43,8 @@ def interval_bounds(
     mode = Soundness.of(soundness)
     check_region(region)
     program = program_of(model, region.reference)
-    result = propagate(program, region.interval(mode), mode, consume=region.makes_memory)
+    start = region.interval(mode)
+    result = propagate(program, Owned.taking(start) if region.makes_memory else start, mode)
     if mode is Soundness.NONE:
         return result
     return Interval(*no_information(result.lower, result.upper))
@@ -54,52 +56,64 @@ def propagate(
     soundness: Soundness,
     stop: str | None = None,
     observe: Observer | None = None,
-    *,
-    consume: bool = False,
 ) -> Interval:
     """Bounds of the value named ``stop`` (the output by default) from bounds of the input.
 
-    ``observe`` sees every varying node with its bounds. Values are dropped when the last reader has read them;
-    ``consume`` allows it to overwrite ``start``.
+    ``observe`` sees every varying node with its bounds. Values are dropped when the last reader has read them; a
+    ``start`` that is ``Owned`` is overwritten where that saves memory.
     """
     check_supported(program.graph)
     program.check_input(start.center if start.centered else start.lower)
     if soundness is Soundness.NONE:
-        return _walk(program, start, soundness, stop, observe, consume)
+        return _propagated(program, start, soundness, stop or program.graph.output, observe)
     with exact_kernels():
-        return _walk(program, start, soundness, stop, observe, consume)
+        return _propagated(program, start, soundness, stop or program.graph.output, observe)
 
 
-def _walk(
-    program: Program,
-    start: Interval,
-    soundness: Soundness,
-    stop: str | None,
-    observe: Observer | None,
-    consume: bool,
+def _propagated(
+    program: Program, start: Interval, soundness: Soundness, target: str, observe: Observer | None
 ) -> Interval:
-    graph, shared, mine = program.graph, Context(soundness), Context(soundness, owned=True)
-    env: dict[str, Any] = program.parameters()
-    env[graph.input] = start
-    target = stop or graph.output
-    may_overwrite = observe is None and not _wants_gradient(env, start)
-    free = (overwriting_all(graph) if consume else overwriting(graph)) if may_overwrite else frozenset()
-    for node, dying in zip(graph.nodes, graph.dying, strict=True):
-        if target in env:
-            break
-        ctx = mine if node.name in free else shared
-        env[node.name] = apply_rule(ctx, node, resolve(node.args, env), resolve_kwargs(node.kwargs, env))
+    graph, ctx = program.graph, Context(soundness)
+    env: Env = program.parameters()
+    free: frozenset[str] = frozenset()
+    if observe is None and not _wants_gradient(env, start):
+        free = overwriting_all(graph) if isinstance(start, Owned) else overwriting(graph)
+    env[graph.input] = _given_back(start)
+
+    def visit(node: Node, env: Env) -> Any:
+        if node.name in free:
+            return _overwriting_step(ctx, node, env)
+        value = apply_rule(ctx, node, *node.arguments(env))
         if observe is not None and node.varies:
-            observe(node, env[node.name])
-        for name in dying:
-            if name != target:
-                del env[name]
-    result = env[target]
+            observe(node, value)
+        return value
+
+    result = forward(graph.steps, env, visit, target)[target]
     if isinstance(result, Tensor):  # the network ignores its input
         return Interval.point(result)
     if not isinstance(result, Interval):
         raise BoundError(f"{target} is {type(result).__name__}, not a tensor; no bound exists")
     return result
+
+
+def _overwriting_step(ctx: Context, node: Node, env: Env) -> Any:
+    """``apply_rule`` of a call that may overwrite its first argument, which nobody else holds then."""
+    first = node.args[0].name
+    if isinstance(env[first], Interval):
+        env[first] = Owned.taking(env[first])
+    args, kwargs = node.arguments(env)
+    del env[first]
+    return _given_back(apply_rule(ctx, node, args, kwargs))
+
+
+def _given_back(value: Any) -> Any:
+    """What a rule made of bounds that it might overwrite, for any number of readers."""
+    kind = type(value)  # exact types: this runs for every call
+    if kind is Owned:
+        return value.given_back()
+    if kind is tuple or kind is list:
+        return kind(_given_back(item) for item in value)
+    return value
 
 
 @once_per_graph
@@ -120,9 +134,9 @@ def overwriting_all(graph: Graph) -> frozenset[str]:
 
 def _overwriting(graph: Graph, owned: set[str]) -> frozenset[str]:
     # A size is read before the value is overwritten or not at all: then the value does not die here.
-    reads = Counter(name for node in graph.nodes if node.op != _SIZE for name in node.refs())
+    reads = Counter(name for node in graph.calls(lambda node: not node.is_size) for name in node.refs())
     calls: set[str] = set()
-    for node, dying in zip(graph.nodes, graph.dying, strict=True):
+    for node, dying in graph.steps:
         rule = find(node.op) if node.varies else None
         if rule is None or not node.args or not isinstance(node.args[0], Ref):
             continue
@@ -134,7 +148,7 @@ def _overwriting(graph: Graph, owned: set[str]) -> frozenset[str]:
     return frozenset(calls)
 
 
-def _wants_gradient(values: dict[str, Any], start: Interval) -> bool:
+def _wants_gradient(values: Env, start: Interval) -> bool:
     if not torch.is_grad_enabled():
         return False
     return start.lower.requires_grad or any(
@@ -148,12 +162,12 @@ def apply_rule(ctx: Context, node: Node, args: tuple[Any, ...], kwargs: dict[str
     A call that reads the input only for its shape (``zeros_like``) gives a plain tensor, and so do calls on that.
     """
     if not node.varies or not (
-        (args and type(args[0]) is Interval) or _has_interval((args, tuple(kwargs.values())))
+        (args and isinstance(args[0], Interval)) or _has_interval((args, tuple(kwargs.values())))
     ):
-        if node.op == _SIZE:
+        if node.is_size:
             return args[0].shape[args[1]]
         return node.target(*args, **kwargs)
-    if node.op == "getitem":
+    if node.is_part:
         return args[0][args[1]]
     rule = find(node.op)
     if rule is None:  # check_supported has run; only a caller that skips it comes here
@@ -174,9 +188,3 @@ def _has_interval(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return any(_has_interval(item) for item in value)
     return isinstance(value, Interval)
-
-
-def box_of(interval: Interval) -> tuple[Tensor, Tensor]:
-    """Ends without gradients, for callers that only read numbers."""
-    with torch.no_grad():
-        return interval.lower.detach(), interval.upper.detach()

@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from surebound.bounds.elision import Tail, affine_tail, check_one_of, margins_from, outputs_of
+from surebound.bounds.elision import Tail, affine_tail, check_one_of, margins_from
 from surebound.bounds.forward.symbolic import Symbolic
 from surebound.bounds.forward.zonotope import Zonotope
 from surebound.bounds.interval import propagate
@@ -19,7 +19,7 @@ from surebound.graph.runs import assemble
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.region import Region, check_region
-from surebound.spec import LinearSpec, Spec, check_labels, classification
+from surebound.spec import LinearSpec, Spec, check_labels, classification, other_classes
 
 
 class Method(Protocol):
@@ -117,7 +117,7 @@ def _rows(
     method: Method,
 ) -> Tensor:
     """Another method's bounds in the columns of the interval bounds: (B, K) or (B, S)."""
-    outputs = outputs_of(program, start)
+    outputs = program.outputs
     check_one_of(labels, spec)
     if labels is None:
         if spec is None:  # excluded above; for the type checker
@@ -126,9 +126,7 @@ def _rows(
     labels = check_labels(labels, start.shape[0], outputs)
     c, _ = classification(labels, outputs, start.dtype).rows(start.shape[0], outputs)
     # The true class's own row is zero: K - 1 rows are enough.
-    others = (torch.arange(outputs - 1) + (torch.arange(outputs - 1) >= labels.unsqueeze(1))).to(
-        labels
-    )  # (B, K - 1)
+    others = other_classes(labels, outputs)  # (B, K - 1)
     rows = c.gather(1, others.unsqueeze(2).expand(-1, -1, outputs))
     upper = method.margins(program, start, rows, rows.new_zeros(rows.shape[:2]), mode)
     return upper.new_zeros(upper.shape[0], outputs).scatter(1, others, upper)

@@ -53,15 +53,20 @@ def first_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode inside, every submodule's own mode restored after."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
+def evaluating(model: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Evaluation mode inside, each submodule's own mode after; gradients work, even in inference mode."""
+    if not callable(model):
+        raise InputError(f"the model is a {type(model).__name__}; give a torch.nn.Module or a callable")
+    training = [m for m in model.modules() if m.training] if isinstance(model, nn.Module) else []
     try:
-        yield
+        # One flag per submodule, not model.eval(): parts that their owner has frozen stay frozen after.
+        for module in training:
+            module.training = False
+        with torch.inference_mode(False):
+            yield
     finally:
-        for module, training in modes.items():
-            module.training = training
+        for module in training:
+            module.training = True
 
 
 def in_batches(call: Callable[[Tensor], Tensor], x: Tensor, size: int) -> Tensor:

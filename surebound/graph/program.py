@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
@@ -12,9 +12,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from surebound.errors import GraphError, InputError
+from surebound.errors import GraphError, InputError, SpecError
+from surebound.graph.walk import Env, Steps, forward, freeing, keeping
 
 Derived = TypeVar("Derived")
+
+#: The calls that are notions of the graph and no operators: the size of an axis, one of several results.
+SIZE, PART = "aten.sym_size.int", "getitem"
 
 
 @dataclass(frozen=True)
@@ -40,10 +44,28 @@ class Node:
     #: Is its first size that of the batch, and no other one? Always, where the batch size is not free.
     by_example: bool = True
 
+    @property
+    def is_size(self) -> bool:
+        """Does it give the size of an axis? Then the values of what it reads do not matter."""
+        return self.op == SIZE
+
+    @property
+    def is_part(self) -> bool:
+        """Does it pick one of the results of a call that has several?"""
+        return self.op == PART
+
     def refs(self) -> Iterator[str]:
         """Names that this call reads, with repetitions."""
         yield from _refs(self.args)
         yield from _refs(tuple(self.kwargs.values()))
+
+    def arguments(self, env: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional and keyword arguments, with values in place of names."""
+        return resolve(self.args, env), resolve_kwargs(self.kwargs, env)
+
+    def run(self, env: Mapping[str, Any]) -> Any:
+        """Execute the call on values."""
+        return self.target(*resolve(self.args, env), **resolve_kwargs(self.kwargs, env))
 
 
 @dataclass(frozen=True)
@@ -68,21 +90,26 @@ class Graph:
     parameters: Mapping[str, str]  # name in the graph -> path in the module (parameters and buffers)
     constants: Mapping[str, Tensor]
 
+    # Derived once, in __post_init__:
+    steps: Steps = ()  # the calls, each with the values that die there, so that walks hold only what is still needed
+    keeping: Steps = ()  # the calls, for a walk that keeps every value
+    by_name: Mapping[str, Node] = None  # type: ignore[assignment]
+    paths: Mapping[str, tuple[str, ...]] = None  # type: ignore[assignment]  # ``parameters``, split at the dots
+
     def __post_init__(self) -> None:
-        # Derived once: where each value dies, so that walks hold only what is still needed.
-        last: dict[str, int] = {}
-        for position, node in enumerate(self.nodes):
-            for name in node.refs():
-                last[name] = position
-        last.pop(self.output, None)
-        dying: list[tuple[str, ...]] = [() for _ in self.nodes]
-        for name, position in last.items():
-            dying[position] = (*dying[position], name)
-        object.__setattr__(self, "dying", tuple(dying))
+        object.__setattr__(self, "steps", freeing(self.nodes, (self.output,)))
+        object.__setattr__(self, "keeping", keeping(self.nodes))
+        object.__setattr__(self, "paths", {k: tuple(v.split(".")) for k, v in self.parameters.items()})
         object.__setattr__(self, "by_name", {node.name: node for node in self.nodes})
 
-    dying: tuple[tuple[str, ...], ...] = ()
-    by_name: Mapping[str, Node] = None  # type: ignore[assignment]  # set in __post_init__
+    def calls(self, where: Callable[[Node], bool]) -> list[Node]:
+        """List the calls for which ``where`` holds, in order of execution."""
+        return [node for node in self.nodes if where(node)]
+
+    def __str__(self) -> str:
+        """List the input and the calls: together with the weights they say what the network computes."""
+        calls = [f"{node.name} = {node.op}{node.args}" for node in self.nodes]
+        return "\n".join([f"{self.input} {list(self.input_shape)}", *calls])
 
     @property
     def entries(self) -> int:
@@ -97,6 +124,43 @@ class Graph:
             for name in dict.fromkeys(node.refs()):
                 readers.setdefault(name, []).append(node)
         return readers
+
+    def until_last(self, where: Callable[[Node], bool]) -> frozenset[str]:
+        """Name the calls up to the last one for which ``where`` holds."""
+        last = max((i for i, node in enumerate(self.nodes) if where(node)), default=-1)
+        return frozenset(node.name for node in self.nodes[: last + 1])
+
+    def varying(self, node: Node) -> tuple[str, ...]:
+        """Name the operands of a call that depend on the input, with repetitions."""
+        return tuple(
+            name
+            for name in node.refs()
+            if name == self.input or (name in self.by_name and self.by_name[name].varies)
+        )
+
+    def shape_of(self, name: str) -> tuple[int | None, ...] | None:
+        """The shape of the input or of a call's value; None where the batch size stands, None if not a tensor."""
+        if name == self.input:
+            return self.input_shape
+        return self.by_name[name].shape if name in self.by_name else None
+
+    def sizes(self) -> list[int]:
+        """Count the entries per example of the input and of every tensor that varies."""
+        shapes = [
+            self.input_shape,
+            *(node.shape for node in self.nodes if node.varies and node.shape is not None),
+        ]
+        return [math.prod(n or 1 for n in shape[1:]) for shape in shapes]
+
+
+def live(nodes: Sequence[Node], output: str) -> tuple[Node, ...]:
+    """Drop calls whose results nobody reads."""
+    needed, kept = {output}, list[Node]()
+    for node in reversed(nodes):
+        if node.name in needed:
+            kept.append(node)
+            needed.update(node.refs())
+    return tuple(reversed(kept))
 
 
 def once_per_graph(derive: Callable[[Graph], Derived]) -> Callable[[Graph], Derived]:
@@ -122,23 +186,34 @@ class Program:
     def parameters(self) -> dict[str, Tensor]:
         """The current value of every parameter, buffer and constant of the graph, by graph name."""
         values = dict(self.graph.constants)
-        for name, path in self.graph.parameters.items():
+        for name, path in self.graph.paths.items():
             values[name] = _lookup(self.module, path)
         return values
 
     def __call__(self, x: Tensor) -> Tensor:
         """Run the network; equal to the module in eval mode."""
         self.check_input(x)
-        env: dict[str, Any] = self.parameters()
-        env[self.graph.input] = x
-        for node, dying in zip(self.graph.nodes, self.graph.dying, strict=True):
-            env[node.name] = node.target(*resolve(node.args, env), **resolve_kwargs(node.kwargs, env))
-            for name in dying:
-                del env[name]
-        result = env[self.graph.output]
+        graph = self.graph
+        env: Env = {**self.parameters(), graph.input: x}
+        result = forward(graph.steps, env, Node.run, graph.output)[graph.output]
         if not isinstance(result, Tensor):
             raise GraphError(f"the network returned {type(result).__name__}; it must return one tensor")
         return result
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where the network's parameters are; None if it has none."""
+        return next((value.device for value in self.parameters().values()), None)
+
+    @property
+    def outputs(self) -> int:
+        """The number of outputs K of a network whose output is (B, K)."""
+        shape = self.graph.shape_of(self.graph.output)
+        if shape is None or len(shape) != 2 or shape[1] is None:
+            raise SpecError(
+                f"the network's output has shape {shape}; specifications need (B, K): flatten the output"
+            )
+        return shape[1]
 
     def check_input(self, x: Tensor) -> None:
         """Refuse a batch of another shape or dtype than the traced one."""
@@ -156,13 +231,13 @@ class Program:
             )
 
 
-def _lookup(module: nn.Module, path: str) -> Tensor:
+def _lookup(module: nn.Module, path: tuple[str, ...]) -> Tensor:
     value: Any = module
-    for name in path.split("."):
+    for name in path:
         value = getattr(value, name)
     if not isinstance(value, Tensor):
         raise GraphError(
-            f"{path} was a tensor when the network was traced and is now {type(value).__name__}; trace again"
+            f"{'.'.join(path)} was a tensor when the network was traced and is now {type(value).__name__}; trace again"
         )
     return value
 

@@ -10,14 +10,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from surebound.errors import InputError, SpecError
 from surebound.graph.onnx.build import Builder, ImportedNetwork, Value
-from surebound.graph.program import Program, Ref
+from surebound.graph.program import Node, Program, Ref
+from surebound.graph.walk import Env, forward
 from surebound.numerics import float_up
 from surebound.spec.formula import All, Atom, Formula, as_bound, atoms
 from surebound.spec.linear import LinearSpec
@@ -87,17 +87,6 @@ def _conjuncts(formula: Formula, name: str) -> Iterator[Atom]:
         )
 
 
-def outputs_of(program: Program) -> int:
-    """The number of outputs K of a network whose output is (B, K)."""
-    node = program.graph.by_name.get(program.graph.output)
-    shape = None if node is None else node.shape
-    if shape is None or len(shape) != 2 or shape[1] is None:
-        raise SpecError(
-            f"the network's output has shape {shape}; specifications need (B, K): flatten the output"
-        )
-    return shape[1]
-
-
 def assemble(model: nn.Module, x: Tensor, formula: Callable[[Scope], Formula], program_of: ProgramOf) -> Runs:
     """The runs of a specification about a network, for inputs like x (1, ...)."""
 
@@ -110,7 +99,7 @@ def assemble(model: nn.Module, x: Tensor, formula: Callable[[Scope], Formula], p
             )
         return found
 
-    scope = Scope(model, x[0].numel(), lambda network: outputs_of(program(network)))
+    scope = Scope(model, x[0].numel(), lambda network: program(network).outputs)
     property_ = formula(scope)
     for (run, _), _ in list(scope.outputs.items()):
         for place in run.free:
@@ -152,27 +141,20 @@ class _Merger:
     def outputs(self, run: Run) -> Value:
         """A run's outputs (B, K)."""
         program = self._program(run.network)
-        names = {program.graph.input: self.point(run).name}
+        names: Env = {program.graph.input: Ref(self.point(run).name)}
         for name, value in program.parameters().items():
             kept = self._weights.setdefault(id(value), value.detach())
-            names[name] = self.builder.constant(kept).name
-        for node in program.graph.nodes:
-            names[node.name] = f"{self.builder.prefix}{len(self.builder.nodes)}"
-            args = _renamed(node.args, names)
-            kwargs = {key: _renamed(value, names) for key, value in node.kwargs.items()}
-            self.builder.nodes.append(
-                dataclasses.replace(node, name=names[node.name], args=args, kwargs=kwargs)
-            )
-        count = (outputs_of(program),)
-        return Value(names[program.graph.output], count, count)
+            names[name] = Ref(self.builder.constant(kept).name)
+        forward(program.graph.steps, names, self._copy, program.graph.output)
+        count = (program.outputs,)
+        return Value(names[program.graph.output].name, count, count)
 
-
-def _renamed(value: Any, names: Mapping[str, str]) -> Any:
-    if isinstance(value, Ref):
-        return Ref(names[value.name])
-    if isinstance(value, (list, tuple)):
-        return type(value)(_renamed(item, names) for item in value)
-    return value
+    def _copy(self, node: Node, names: Env) -> Ref:
+        """Append a call under a new name, reading the new names."""
+        name = f"{self.builder.prefix}{len(self.builder.nodes)}"
+        args, kwargs = node.arguments(names)
+        self.builder.nodes.append(dataclasses.replace(node, name=name, args=args, kwargs=kwargs))
+        return Ref(name)
 
 
 def _outputs(

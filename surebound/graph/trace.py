@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from surebound.errors import DataDependentError, GraphError, InputError, TraceMismatchError
-from surebound.graph.fit import eval_mode, first_line, forward
-from surebound.graph.program import First, Graph, Node, Program, Ref
+from surebound.graph.fit import evaluating, first_line, forward
+from surebound.graph.program import PART, SIZE, First, Graph, Node, Program, Ref, live
 from surebound.graph.quiet import quiet
 from surebound.numerics import TRACE_TOLERANCE
 
@@ -42,7 +42,7 @@ def trace(model: nn.Module, example: Tensor) -> Program:
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"the model is a {type(model).__name__}; give a torch.nn.Module")
-    with eval_mode(model):
+    with evaluating(model):
         graph = _graph(model, example)
         program = Program(graph, model)
         _check(program, model, example)
@@ -94,7 +94,7 @@ def _graph(model: nn.Module, example: Tensor) -> Graph:
         input=inputs[0],
         input_shape=shape,
         dtype=example.dtype,
-        nodes=_live(nodes, signature.user_outputs[0]),
+        nodes=live(nodes, signature.user_outputs[0]),
         output=signature.user_outputs[0],
         parameters={k: v for k, v in parameters.items() if k in used},
         constants={k: v for k, v in constants.items() if k in used},
@@ -106,22 +106,12 @@ def _merge_first(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     by_name = {node.name: node for node in nodes}
     merged = []
     for node in nodes:
-        producer = by_name.get(node.args[0].name) if node.op == "getitem" else None
+        producer = by_name.get(node.args[0].name) if node.is_part else None
         if producer is not None and node.args[1] == 0 and producer.op in _FIRST_RESULT:
             first = First(producer.target)
             node = dataclasses.replace(producer, name=node.name, target=first, shape=node.shape)
         merged.append(node)
     return tuple(merged)
-
-
-def _live(nodes: tuple[Node, ...], output: str) -> tuple[Node, ...]:
-    """Drop calls whose results nobody reads."""
-    needed, kept = {output}, []
-    for node in reversed(nodes):
-        if node.name in needed:
-            kept.append(node)
-            needed.update(node.refs())
-    return tuple(reversed(kept))
 
 
 def _export(model: nn.Module, example: Tensor) -> tuple[torch.export.ExportedProgram, bool]:
@@ -163,7 +153,7 @@ def _node(node: fx.Node, varies: set[str]) -> Node:
     op = _op_name(node.target)
     args, kwargs = _freeze(node.args), {key: _freeze(value) for key, value in node.kwargs.items()}
     value = node.meta.get("val")
-    depends = any(parent.name in varies for parent in node.all_input_nodes) and op != "aten.sym_size.int"
+    depends = any(parent.name in varies for parent in node.all_input_nodes) and op != SIZE
     if depends:
         varies.add(node.name)
     shape, by_example = None, True
@@ -200,7 +190,7 @@ _VIEWS = dict.fromkeys(("aten.view.default", "aten._unsafe_view.default"), torch
 
 def _op_name(target: Any) -> str:
     if target is operator.getitem:
-        return "getitem"
+        return PART
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
     return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}".removeprefix("_")

@@ -15,6 +15,7 @@ from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.numerics import Soundness, amply_up, outward, tiny
 from surebound.rules.facts import Activation, Memory, Shape
+from surebound.rules.owned import Owned
 from surebound.rules.registry import Context, IntervalRule, Rule, register
 from surebound.rules.relax.pointwise import Bend, pointwise_lines
 from surebound.rules.relax.relu import relu_lines
@@ -22,7 +23,7 @@ from surebound.rules.relax.relu import relu_lines
 
 def elementwise_interval(facts: Activation, ctx: Context, x: Interval, *args: Any, **kwargs: Any) -> Interval:
     """The exact hull: the ends of a monotone function; of one with a valley or a peak, that point too (eq. 7)."""
-    if ctx.owned and facts.deferred is not None:
+    if isinstance(x, Owned) and facts.deferred is not None:
         return x.deferring(facts.deferred)
     f = facts.bind(*args, **kwargs)
     check_domain(x, f.domain)

@@ -12,6 +12,7 @@ from torch import Tensor
 from surebound.interval import Interval
 from surebound.kernels import ends
 from surebound.numerics import AffineRounding, extent_of_sizes, has_subnormal, per_example, tiny
+from surebound.rules.owned import Owned
 from surebound.rules.registry import Context, Sizes
 
 #: Entries of a matrix whose absolute values are held at a time (2 MiB of float32).
@@ -71,7 +72,7 @@ def weighted(
         sizes = ctx.sizes if batched and not rounding.is_free else None
         if sizes is not None and _trains(weight, x.lower, x.upper):  # only then: ends of x cost a pass
             sizes = None
-        return _with_constant_bias(x, weight, bias, terms, outputs, product, rounding, ctx.owned, sizes)
+        return _with_constant_bias(x, weight, bias, terms, outputs, product, rounding, sizes)
     center = product(x.center, weight, bias.center)
     if rounding.is_free:
         return Interval.around(center, product(x.radius, weight.abs(), bias.radius))
@@ -101,7 +102,6 @@ def _with_constant_bias(
     outputs: int,
     product: Product,
     rounding: AffineRounding,
-    owned: bool,
     sizes: Sizes | None,
 ) -> Interval:
     """``weighted``; where x is owned in its memory: at any time one value more than the result's two.
@@ -109,8 +109,9 @@ def _with_constant_bias(
     Paying for underflow after the product, and scaling the smaller factor of |A| r, saves passes. ``sizes`` cost a
     product only where an interval does not touch 0, because max |x| = 2 r + max(lower, -upper).
     """
+    owned = isinstance(x, Owned)
     if sizes is None:
-        center_in, radius_in, factor = x.consume_center() if owned else x.scaled_center()
+        center_in, radius_in, factor = x.take_center() if isinstance(x, Owned) else x.scaled_center()
         clear = None
     else:
         center_in, radius_in, factor, clear, sizes.entry = _entry(x, rounding)

@@ -25,6 +25,7 @@ from surebound.rules.relax.lines import Lines
 from surebound.rules.relax.pairs import difference_lines, product_lines, reverse_difference_lines, sum_lines
 from surebound.rules.relax.pointwise import pointwise_lines
 from surebound.rules.relax.quotient import quotient_lines
+from surebound.rules.vjp import reduce_to
 
 Operand = Interval | Tensor | float | int
 
@@ -172,16 +173,6 @@ def div_interval(ctx: Context, x: Operand, y: Operand) -> Interval:
         raise BoundError("division by a constant that is 0 (or subnormal): the quotient has no bound")
     a, b = top[0] / y, top[1] / y  # not through 1 / y, which would round twice
     return _ends(ctx, torch.minimum(a, b), torch.maximum(a, b), x, y)
-
-
-def reduce_to(a: Tensor, in_shape: torch.Size) -> Tensor:
-    """Sum a (S, B, *out) over the axes along which the operator broadcast its argument."""
-    target = torch.Size((a.shape[0], *in_shape))
-    extra = a.dim() - len(target)
-    if extra:
-        a = a.sum(dim=tuple(range(1, 1 + extra)))
-    axes = tuple(i for i, (have, want) in enumerate(zip(a.shape, target, strict=True)) if have != want)
-    return a.sum(dim=axes, keepdim=True) if axes else a
 
 
 def _two(*_: Any, **__: Any) -> int:

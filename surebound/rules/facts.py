@@ -13,7 +13,7 @@ from typing import Any
 import scipy  # its parts are loaded when they are used
 from torch import Tensor
 
-from surebound.interval import Deferred
+from surebound.rules.owned import InPlace
 
 Pieces = tuple[tuple[float, float, float], ...]  # (from x, slope, intercept), ascending
 
@@ -63,9 +63,7 @@ class Activation:
     jump: float = 0.0
     steep: bool = False
     relu: bool = False  # max(x, 0): the sign of x decides it
-    deferred: Deferred | None = (
-        None  # an exact, increasing fn without parameters, in the memory of its argument
-    )
+    deferred: InPlace | None = None  # an exact, increasing fn without parameters
     specialise: Callable[..., Activation] | None = None  # (*parameters) -> facts whose fn takes x alone
 
     def bind(self, *args: Any, **kwargs: Any) -> Activation:

@@ -31,13 +31,10 @@ class Sizes:
 class Context:
     """What a rule may know besides its arguments.
 
-    ``owned``: nobody else reads the memory of the first argument, now or later, and no gradient is wanted: the rule
-    may overwrite it (``Interval.consume_ends``, ``Interval.consume_center``).
     ``sizes``: somebody wants these too; a rule need not give them.
     """
 
     soundness: Soundness
-    owned: bool = False
     sizes: Sizes | None = None
 
 
@@ -138,7 +135,7 @@ _REMEDIES = {
 @once_per_graph
 def check_supported(graph: Graph) -> None:
     """Raise one error that lists every operator of the graph without a rule."""
-    missing = [node for node in graph.nodes if node.varies and node.op != "getitem" and node.op not in _rules]
+    missing = graph.calls(lambda node: node.varies and not node.is_part and node.op not in _rules)
     if missing:
         lines = "\n".join(f"  {describe(node)}{_remedy(node)}" for node in missing)
         raise UnsupportedOperatorError(

@@ -17,7 +17,6 @@ class Norm:
     eps: float
     mean: Tensor | None = None
     var: Tensor | None = None
-    stop: bool = False  # no gradient through the batch's statistics
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Scaling:
         )
         g_scale = g_product + g_wide * scale.sign() - mean * g_shift  # shift = beta - mean scale
         slope = offset = None
-        if self.norm.mean is None and not self.norm.stop:
+        if self.norm.mean is None:
             # scale = gamma / sqrt(var + eps), and mean and var are means over the clean rows
             slope = -g_scale * scale * inverse.square() / rows
             offset = -scale * g_shift / rows - slope * mean

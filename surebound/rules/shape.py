@@ -16,6 +16,7 @@ from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.numerics import round_down, round_up
 from surebound.rules.facts import Affine, Memory, Move
+from surebound.rules.owned import Owned
 from surebound.rules.registry import Context, Rule, register
 from surebound.rules.relax.pairs import same_lines
 from surebound.rules.selection import refuse_varying
@@ -24,7 +25,8 @@ from surebound.rules.vjp import looped_adjoint, vjp_adjoint
 
 def _move(op: Callable[..., Tensor], ctx: Context, x: Interval, *args: Any, **kwargs: Any) -> Interval:
     refuse_varying(args, "an index or a size")
-    return x.select(lambda v: op(v, *args, **kwargs), consume=ctx.owned)
+    move = x.moving if isinstance(x, Owned) else x.select
+    return move(lambda v: op(v, *args, **kwargs))
 
 
 def _reshape(x: Tensor, shape: list[int]) -> Tensor:

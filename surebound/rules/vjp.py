@@ -1,4 +1,4 @@
-"""The adjoint of any linear operator, by differentiating it: the default where nothing faster is known."""
+"""Adjoints: of any linear operator by differentiating it, where nothing faster is known; of broadcasting."""
 
 from __future__ import annotations
 
@@ -26,3 +26,13 @@ def looped_adjoint(
     zeros = torch.zeros(in_shape, dtype=a.dtype, device=a.device)
     pull: Any = torch.func.vjp(lambda x: fn(x, *args, **kwargs), zeros)[1]
     return torch.stack([pull(row)[0] for row in a])
+
+
+def reduce_to(a: Tensor, in_shape: torch.Size) -> Tensor:
+    """Sum a (S, B, *out) over the axes along which the operator broadcast an argument of shape (B, *in)."""
+    target = torch.Size((a.shape[0], *in_shape))
+    extra = a.dim() - len(target)
+    if extra:
+        a = a.sum(dim=tuple(range(1, 1 + extra)))
+    axes = tuple(i for i, (have, want) in enumerate(zip(a.shape, target, strict=True)) if have != want)
+    return a.sum(dim=axes, keepdim=True) if axes else a

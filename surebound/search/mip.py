@@ -17,11 +17,13 @@ import scipy  # its parts are loaded when they are used: `sparse` takes as long 
 import torch
 from torch import Tensor
 
+from surebound.bounds.constants import environment
 from surebound.bounds.interval import propagate
 from surebound.bounds.linear.intermediate import relax
 from surebound.errors import BoundError, UnsupportedOperatorError
 from surebound.graph import Node, Program, Ref
 from surebound.graph.program import resolve, resolve_kwargs
+from surebound.graph.walk import Env, forward
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules import Affine, Rule, describe, find
@@ -99,13 +101,13 @@ class NetworkEncoder:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._matrices: dict[str, tuple[scipy.sparse.csr_array, Vector]] = {}
-        self._environments: dict[int, dict[str, Any]] = {}
+        self._environments: dict[int, Env] = {}
         self._check()
 
     def _check(self) -> None:
         """Raise one error that lists every operator that LP and MIP cannot follow."""
         env = self._environment(1)
-        missing = [node for node in self.program.graph.nodes if node.varies and not _encodable(node, env)]
+        missing = self.program.graph.calls(lambda n: n.name not in env and not _encodable(n, env))
         if missing:
             lines = "\n".join(f"  {describe(node)}" for node in missing)
             raise UnsupportedOperatorError(
@@ -118,16 +120,15 @@ class NetworkEncoder:
         graph, encoder = self.program.graph, Encoder()
         lower, upper = _ends(bounds[graph.input])
         start = encoder.variables(lower, upper, shape=lower.shape)
-        env: dict[str, Any] = {**self._environment(1), graph.input: start}
-        for node, dying in zip(graph.nodes, graph.dying, strict=True):
-            if node.varies:
-                env[node.name] = _tightened(self._step(encoder, node, env), bounds.get(node.name))
-            for name in dying:
-                env.pop(name, None)
+
+        def visit(node: Node, env: Env) -> Expression | list[Expression]:
+            return _tightened(self._step(encoder, node, env), bounds.get(node.name))
+
+        env = forward(graph.steps, {**self._environment(1), graph.input: start}, visit, graph.output)
         return Encoding(encoder, start.size, env[graph.output])
 
-    def _step(self, encoder: Encoder, node: Node, env: Mapping[str, Any]) -> Expression | list[Expression]:
-        if node.op == "getitem":
+    def _step(self, encoder: Encoder, node: Node, env: Env) -> Expression | list[Expression]:
+        if node.is_part:
             part: Expression = env[node.args[0].name][node.args[1]]
             return part
         rule = _rule(node)
@@ -135,7 +136,7 @@ class NetworkEncoder:
         affine = _affine_facts(node, rule, sources)
         if affine is not None:
             return self._affine(encoder, node, affine, env[sources[0]], sources[0])
-        args, kwargs = resolve(node.args, env), resolve_kwargs(node.kwargs, env)
+        args, kwargs = node.arguments(env)
         if rule.mip is not None:
             shape = None if node.shape is None else self._shape(node)
             found: Expression | list[Expression] = rule.mip(encoder, shape, *args, **kwargs)
@@ -165,7 +166,7 @@ class NetworkEncoder:
         def apply(x: Tensor) -> Tensor:
             env = {**self._environment(len(x)), source: x}
             with torch.no_grad():
-                result = node.target(*resolve(node.args, env), **resolve_kwargs(node.kwargs, env))
+                result = node.run(env)
             first: Tensor = result[0] if isinstance(result, tuple) else result
             return first
 
@@ -178,19 +179,11 @@ class NetworkEncoder:
         moves = affine.count(shape, *rest, **kwargs) == 0
         return affine_matrix(apply, shape[1:], moves)
 
-    def _environment(self, batch: int) -> dict[str, Any]:
+    def _environment(self, batch: int) -> Env:
         """Parameters in float64 and what follows from them and from the batch size alone."""
         if batch in self._environments:
             return self._environments[batch]
-        graph = self.program.graph
-        env: dict[str, Any] = {name: in_double(v) for name, v in self.program.parameters().items()}
-        shapes = {graph.input: graph.input_shape, **{node.name: node.shape for node in graph.nodes}}
-        for node in graph.nodes:
-            if node.op == "aten.sym_size.int":
-                size = (shapes[node.args[0].name] or ())[node.args[1]]
-                env[node.name] = batch if size is None else size
-            elif not node.varies:
-                env[node.name] = node.target(*resolve(node.args, env), **resolve_kwargs(node.kwargs, env))
+        env = environment(self.program, batch, in_double)
         if batch == 1:  # other sizes come by once, and hold the same tensors
             self._environments[batch] = env
         return env
@@ -216,7 +209,7 @@ def _substitutable(encoder: Encoder, matrix: scipy.sparse.csr_array, x: Expressi
 
 
 def _encodable(node: Node, env: Mapping[str, Any]) -> bool:
-    if node.op == "getitem":  # as good as what it takes a part of
+    if node.is_part:  # as good as what it takes a part of
         return True
     rule = find(node.op)
     if rule is None:

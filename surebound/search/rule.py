@@ -83,10 +83,5 @@ def boxes_first(program: Program, question: Question) -> bool:
 
 def decided_by_signs(program: Program) -> bool:
     """Do signs of ReLUs decide everything? So for a network of affine operators and ReLUs alone."""
-    for node in program.graph.nodes:
-        if not node.varies or node.op == "getitem":
-            continue
-        rule = find(node.op)
-        if rule is None or not rule.decided_by_signs:
-            return False
-    return True
+    rules = [find(node.op) for node in program.graph.calls(lambda node: node.varies and not node.is_part)]
+    return all(rule is not None and rule.decided_by_signs for rule in rules)

@@ -17,9 +17,9 @@ from fractions import Fraction
 import torch
 from torch import Tensor, nn
 
-from surebound.attack.network import evaluating
 from surebound.errors import InputError, RegionError, SpecError
 from surebound.graph import program_of
+from surebound.graph.fit import evaluating
 from surebound.graph.runs import Runs, assemble
 from surebound.numerics import Soundness, exact_fraction
 from surebound.region import Box, LinfBall, Region

@@ -9,9 +9,10 @@ from types import TracebackType
 import torch
 from torch import Tensor, nn
 
-from surebound.attack.network import Network, evaluating
+from surebound.attack.network import Network
 from surebound.errors import SureboundError
 from surebound.graph import Program, program_of
+from surebound.graph.fit import evaluating
 from surebound.search.mip import NetworkEncoder
 from surebound.solvers import SolverProcess, find
 

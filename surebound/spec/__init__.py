@@ -6,8 +6,8 @@ networks or two points, for ``surebound.decide``.
 
 from __future__ import annotations
 
-from surebound.spec.linear import LinearSpec, check_labels, classification
+from surebound.spec.linear import LinearSpec, check_labels, classification, other_classes
 from surebound.spec.scope import Run, Scope
 from surebound.spec.tree import Spec
 
-__all__ = ["LinearSpec", "Run", "Scope", "Spec", "check_labels", "classification"]
+__all__ = ["LinearSpec", "Run", "Scope", "Spec", "check_labels", "classification", "other_classes"]

@@ -88,3 +88,14 @@ def classification(labels: Tensor, classes: int, dtype: torch.dtype) -> LinearSp
     """
     eye = torch.eye(classes, dtype=dtype, device=labels.device)
     return LinearSpec(eye - eye[labels].unsqueeze(1))
+
+
+def other_classes(labels: Tensor, outputs: int) -> Tensor:
+    """The classes (B, K - 1) that are not the label, in order.
+
+    >>> other_classes(torch.tensor([1, 0]), 3)
+    tensor([[0, 2],
+            [1, 2]])
+    """
+    first = torch.arange(outputs - 1, device=labels.device)
+    return first + (first >= labels.unsqueeze(1)).to(labels.dtype)

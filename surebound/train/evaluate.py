@@ -14,6 +14,7 @@ from surebound.attack.methods import PGD
 from surebound.bounds.margins import worst_margins
 from surebound.errors import ConfigError
 from surebound.graph import forward
+from surebound.graph.fit import evaluating
 from surebound.numerics import Soundness, exact_fraction
 from surebound.region import LinfBall
 from surebound.spec import check_labels
@@ -98,9 +99,7 @@ def measure(
     count = len(split) if evaluation.images is None else min(evaluation.images, len(split))
     attacked = min(evaluation.pgd_images, count) if evaluation.pgd_steps else 0
     wrong = torch.zeros(1 + 2 * len(evaluation.radii), dtype=torch.float64, device=split.device)
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for first, x, y in _shared(split, count, evaluation.batch_size, group):
             with torch.no_grad():
                 outputs = forward(model, x)  # (B, K)
@@ -127,8 +126,6 @@ def measure(
                 if progress is not None:
                     radii = len(evaluation.radii)
                     progress(first * radii + (i + 1) * len(y), count * radii)
-    finally:
-        model.train(was_training)
     clean_errors, *rest = group.sum_(wrong).tolist()
     n = len(evaluation.radii)
     return Errors(

@@ -17,7 +17,7 @@ from surebound.data.order import BatchOrder, stream
 from surebound.data.types import to_unit
 from surebound.errors import ConfigError, DivergedError
 from surebound.graph import Program, forward, program_of
-from surebound.graph.fit import eval_mode
+from surebound.graph.fit import evaluating
 from surebound.kernels import keep_memory
 from surebound.numerics import Soundness
 from surebound.spec import check_labels
@@ -100,7 +100,7 @@ class Loop:
 
     def _require_labels(self) -> None:
         """Refuse labels that are no outputs of the network before anything is trained."""
-        with eval_mode(self.task.model), torch.no_grad():
+        with evaluating(self.task.model), torch.no_grad():
             outputs = forward(self.task.model, self._examples(0)[0])  # (B, K)
         for split in (self.task.train, self.task.held_out):
             if split is not None:

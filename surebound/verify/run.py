@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from surebound.attack.network import evaluating
 from surebound.errors import InputError, StoreError
 from surebound.graph import forward, program_of
+from surebound.graph.fit import evaluating
 from surebound.numerics import exact_fraction
 from surebound.region import LinfBall
 from surebound.rules import check_supported

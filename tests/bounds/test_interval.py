@@ -15,6 +15,7 @@ from surebound.bounds import propagate
 from surebound.graph import program_of
 from surebound.interval import Interval
 from surebound.numerics import Soundness
+from surebound.rules.owned import Deferred
 
 MODES = ("none", "real", "deployed")
 
@@ -187,8 +188,8 @@ def test_values_are_dropped_when_read_for_the_last_time():
 def test_relus_wait_for_the_product_that_follows(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks for their ends in between makes six passes over the activations of one."""
     asked: list[Interval] = []
-    apply = Interval._apply_pending
-    monkeypatch.setattr(Interval, "_apply_pending", lambda self: asked.append(self) or apply(self))
+    apply = Deferred._apply
+    monkeypatch.setattr(Deferred, "_apply", lambda self, fn: asked.append(self) or apply(self, fn))
     net, x = small_net().requires_grad_(False), torch.rand(2, 1, 8, 8)
     found = sb.interval_bounds(net, sb.LinfBall(x, "1/10"), mode)
     assert bool((found.lower <= found.upper).all())

@@ -138,7 +138,7 @@ def test_a_whole_affine_chain_is_merged(mode):
     torch.manual_seed(1)
     net = Tail().eval()
     x, labels = torch.rand(3, 1, 6, 6), torch.tensor([0, 3, 1])
-    ops = [node.op for node in affine_tail(program_of(net, x)).nodes]
+    ops = [node.op for node in affine_tail(program_of(net, x)).calls]
     assert ops[0] == "aten.conv2d.default" and len(ops) >= 6
     region = sb.LinfBall(x, "1/10")
     merged = sb.worst_margins(net, region, labels, soundness=mode)

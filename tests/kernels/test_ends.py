@@ -13,6 +13,7 @@ from surebound.kernels import build, ends
 from surebound.numerics import AffineRounding, Soundness, extent_of_sizes
 from surebound.region import _add_outwards
 from surebound.rules.affine import _entry
+from surebound.rules.owned import Owned
 from surebound.rules.relax.ends import chord, within
 
 SHAPE = (3, 4, 5, 6)
@@ -132,7 +133,7 @@ def test_readers_and_owners_of_bounds_pay_the_same(
     rounding = AffineRounding.of(300, torch.float32, Soundness.DEPLOYED)
     box = Interval(*bounds(layout))
     center, paid, factor, *_ = _entry(box, rounding)
-    own_center, own_width, own_factor = box.consume_center()
+    own_center, own_width, own_factor = Owned.taking(box).take_center()
     assert own_factor == factor == 0.5
     assert torch.equal(own_center, center)
     assert torch.equal(ends.paid(own_center, own_width, rounding.on_center / factor, owned=True), paid)

@@ -11,6 +11,7 @@ from torch import Tensor
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules import Context, find
+from surebound.rules.owned import Owned
 from tests.rules.cases import Case, Constants
 
 
@@ -48,13 +49,15 @@ def points(box: list[tuple[Tensor, Tensor]], count: int, seed: int = 1) -> Itera
 def bounds(
     case: Case, box: list[tuple[Tensor, Tensor]], mode: Soundness, dtype: torch.dtype, owned: bool = False
 ) -> list[Interval]:
-    """The rule on the boxes; every result as an Interval. ``owned``: it may work in the operands' memory."""
+    """The rule on the boxes; every result as an Interval. ``owned``: it may work in the first operand's memory."""
     rule = find(case.name)
     assert rule is not None
     operands = [Interval(low.to(dtype, copy=True), high.to(dtype, copy=True)) for low, high in box]
 
     def apply(*args: Any, **kwargs: Any) -> Any:
-        return rule.interval(Context(mode, owned), *args, **kwargs)
+        if owned and isinstance(args[0], Interval) and not any(args[0] is other for other in args[1:]):
+            args = (Owned.taking(args[0]), *args[1:])
+        return rule.interval(Context(mode), *args, **kwargs)
 
     return _flat(case.call(apply, Constants(dtype), *operands))
 

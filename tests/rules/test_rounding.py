@@ -14,6 +14,7 @@ import surebound as sb
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules import Context, find
+from surebound.rules.owned import Owned
 from tests.rules.cases import CASES, Case
 from tests.rules.harness import bounds, generator
 from tests.rules.test_affine import _matrix
@@ -233,9 +234,8 @@ def test_large_matrices_row_by_row(monkeypatch: pytest.MonkeyPatch, mode: Soundn
     assert rule is not None
 
     def bound() -> Interval:
-        found = rule.interval(
-            Context(mode, owned=owned), Interval(lower.clone(), upper.clone()), weight, bias
-        )
+        box = Interval(lower.clone(), upper.clone())
+        found = rule.interval(Context(mode), Owned.taking(box) if owned else box, weight, bias)
         assert isinstance(found, Interval)
         return found
 

@@ -108,6 +108,26 @@ def test_the_smallest_of_several_rows_is_attained_and_no_sample_is_above_it() ->
     assert outcome.objective < max(maximum(encoding, row) for row in rows)
 
 
+class ReadsAShape(nn.Module):
+    """Adds a constant that is made like the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(F.relu(self.a(x + torch.full_like(x, 0.25))))
+
+
+def test_calls_that_read_a_shape_are_constants() -> None:
+    torch.manual_seed(0)
+    net, region = ReadsAShape().eval(), LinfBall(torch.full((1, 3), 0.5), "1/4")
+    with torch.no_grad():
+        points = net(0.25 + torch.rand(100_000, 3) / 2).double().numpy() @ MARGIN
+    found = maximum(encode(net, region), MARGIN)
+    assert points.max() - 1e-5 <= found <= points.max() + 0.1
+
+
 class Residual(nn.Module):
     def __init__(self) -> None:
         super().__init__()

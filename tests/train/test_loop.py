@@ -178,6 +178,14 @@ def test_evaluation_and_best(tmp_path: Path) -> None:
     assert store.read(tmp_path / "best").step == outcome.best_step
 
 
+def test_measuring_leaves_frozen_parts_frozen() -> None:
+    net = tiny_net(batch_norm=True).train()
+    next(net.children()).eval()
+    modes = [module.training for module in net.modules()]
+    measure(net, TensorExamples(*tiny_data(4, seed=5)), Evaluation(radii=("1/50",)))
+    assert [module.training for module in net.modules()] == modes
+
+
 def test_measured_errors_are_counted_right() -> None:
     net, (x, y) = tiny_net().eval(), tiny_data(23, seed=5)
     evaluation = Evaluation(radii=(Fraction(1, 50),), pgd_steps=10, pgd_images=9, batch_size=4)

@@ -118,6 +118,10 @@ def test_attack_stays_in_the_ball_and_raises_the_loss() -> None:
     assert found.max().item() <= 1.0
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())  # BatchNorm was frozen
     assert net.training
+    next(net.children()).eval()  # a part that its owner has frozen stays so
+    modes = [module.training for module in net.modules()]
+    Adversarial(steps=1).attack(batch)
+    assert [module.training for module in net.modules()] == modes
     net.eval()
     clean, attacked = (F.cross_entropy(net(x), batch.labels) for x in (batch.images, found))
     assert attacked.item() > clean.item()

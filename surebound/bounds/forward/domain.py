@@ -6,7 +6,6 @@ propagation uses too (docs/soundness.md). Bounds of every value are intersected 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
@@ -24,7 +23,7 @@ from surebound.errors import BoundError, InputError
 from surebound.flags import exact_kernels
 from surebound.graph import Node, Program
 from surebound.graph.fit import in_batches
-from surebound.graph.program import resolve, resolve_kwargs
+from surebound.graph.walk import Env, forward
 from surebound.interval import Interval
 from surebound.numerics import Soundness, next_down, next_up, several_sums
 from surebound.rules import Context, check_supported
@@ -92,29 +91,25 @@ class Forward(Generic[Form]):
 
     def _walk(self, box: Interval) -> Form:
         graph, constants = self.program.graph, Constants(self.program)
-        env: dict[str, Any] = {**constants.of(box.shape[0]), graph.input: box}
-        forms: dict[str, Form] = {graph.input: self.domain.start(box)}
+        env: Env = {**constants.of(box.shape[0]), graph.input: box}
         wide = _Wide(constants)
-        # A part of a tensor taken apart goes back to the tensor: it lives on after the call that takes it apart.
-        last = {name: node.name for node in graph.nodes for name in constants.sources(node)}
-        for node in graph.nodes:
-            sources = constants.sources(node)
-            if sources:
-                out = apply_rule(
-                    Context(self.mode), node, resolve(node.args, env), resolve_kwargs(node.kwargs, env)
-                )
-                env[node.name] = out
-                if isinstance(out, Interval) and out.dtype.is_floating_point:
-                    check_first_axis(node, out.shape, box.shape[0])
-                    form = self._step(wide, node, sources, env, forms)
-                    forms[node.name] = form
-                    env[node.name] = _narrowed(self.domain.bounds(form), out)
-            for name in set(sources):
-                if last[name] == node.name and name != graph.output:
-                    forms.pop(name, None)
+
+        def visit(node: Node, forms: dict[str, Form]) -> Form | None:
+            if node.name in env:
+                return None
+            out = env[node.name] = apply_rule(Context(self.mode), node, *node.arguments(env))
+            if not isinstance(out, Interval) or not out.dtype.is_floating_point:
+                return None
+            check_first_axis(node, out.shape, box.shape[0])
+            form = self._step(wide, node, constants.sources(node), env, forms)
+            env[node.name] = _narrowed(self.domain.bounds(form), out)
+            return form
+
+        forms = forward(constants.steps(), {graph.input: self.domain.start(box)}, visit, graph.output)
         if graph.output not in forms:
             raise BoundError("the output does not depend on the input in a way that this method follows")
-        return forms[graph.output]
+        form: Form = forms[graph.output]
+        return form
 
     def _step(
         self,
@@ -131,7 +126,8 @@ class Forward(Generic[Form]):
             return self.domain.affine(wide.map(step, env[node.name]), forms[sources[0]])
         if isinstance(step, Lines):
             free = step.loose
-            everywhere = torch.full(env[node.name].shape, bool(free)) if isinstance(free, bool) else free
+            out = env[node.name].lower
+            everywhere = torch.full_like(out, free, dtype=torch.bool) if isinstance(free, bool) else free
             boxes = [env[name] for name in sources]
             return self.domain.relaxed(step, boxes, [forms[name] for name in sources], everywhere)
         if isinstance(step, Join):
@@ -150,8 +146,7 @@ def _narrowed(tight: Interval, box: Interval) -> Interval:
 def blocks(program: Program, box: Interval, memory: int, *, noise: bool) -> Iterator[tuple[slice, Interval]]:
     """The box in blocks of examples whose forms take about ``memory`` bytes: one term per input, and with ``noise``
     one per value as well."""
-    shapes = [node.shape for node in program.graph.nodes if node.varies and node.shape is not None]
-    sizes = [math.prod(box.shape[1:]), *(math.prod(n or 1 for n in shape[1:]) for shape in shapes)]
+    sizes = program.graph.sizes()
     terms = sum(sizes) if noise else sizes[0]
     together = max(1, memory // (8 * 6 * terms * max(sizes)))
     if program.graph.input_shape[0] is not None:  # the network fixes its batch size
@@ -198,8 +193,9 @@ class _Wide:
 
         rest, kwargs = step.arguments(out.shape[0])
         terms = affine.count(step.in_shape, *rest, **kwargs)
-        constant = step.apply(torch.zeros((1, *step.in_shape[1:]), dtype=torch.float64), *arguments(1))
-        own = torch.zeros(out.shape, dtype=torch.float64) if step.error is None else step.error.double()
+        zero = torch.zeros((1, *step.in_shape[1:]), dtype=torch.float64, device=out.device)
+        constant = step.apply(zero, *arguments(1))
+        own = torch.zeros_like(out.lower, dtype=torch.float64) if step.error is None else step.error.double()
         return Map(linear, absolute, constant, own, several_sums(terms + 64, 8))
 
 

@@ -94,8 +94,8 @@ class _Domain:
 
     def start(self, box: Interval) -> _Form:
         count, batch = self.center.shape
-        eye = torch.eye(count, dtype=torch.float64).unsqueeze(1).expand(-1, batch, -1)
-        line = _Line(eye.reshape(count, *box.shape), torch.zeros(box.shape, dtype=torch.float64))
+        eye = torch.eye(count, out=self.center.new_empty(count, count)).unsqueeze(1).expand(-1, batch, -1)
+        line = _Line(eye.reshape(count, *box.shape), self.center.new_zeros(box.shape))
         return _Form(line, line)
 
     def bounds(self, form: _Form) -> Interval:
@@ -144,7 +144,7 @@ class _Domain:
         return _Form(side(lambda f: f.lower), side(lambda f: f.upper))
 
     def constant(self, box: Interval) -> _Form:
-        empty = torch.zeros(self.center.shape[0], *box.shape, dtype=torch.float64)
+        empty = self.center.new_zeros(self.center.shape[0], *box.shape)
         return _Form(_Line(empty, box.lower.double()), _Line(empty, box.upper.double()))
 
     def upper(self, form: _Form, c: Tensor, d: Tensor) -> Tensor:

@@ -20,7 +20,8 @@ from surebound.bounds.constants import Constants
 from surebound.bounds.linear.steps import AffineStep, step_of
 from surebound.errors import InputError
 from surebound.flags import exact_kernels
-from surebound.graph import Program
+from surebound.graph import Node, Program
+from surebound.graph.walk import backward
 from surebound.interval import Interval
 from surebound.kernels import wide
 from surebound.numerics import (
@@ -153,12 +154,12 @@ class Relaxed:
         priced: by name of an affine call, what its ``price`` of the coefficients is (S, B), where that is known.
         """
         alphas, betas, priced = alphas or {}, betas or {}, dict(priced or {})
-        graph, target = self.program.graph, stop or self.program.graph.input
-        found, recorded, offsets = {start: a}, {}, [offset.double()]
-        for node in reversed(graph.nodes):
-            if node.name == target or node.name not in found:
-                continue
-            a = found.pop(node.name)
+        target = stop or self.program.graph.input
+        recorded, offsets = dict[str, Tensor](), [offset.double()]
+        found, dtype = {start: a}, a.dtype
+        del a  # it may be large: nobody holds it but the walk
+
+        def visit(node: Node, a: Tensor) -> list[tuple[str, Tensor]]:
             if node.name in record:
                 recorded[node.name] = a
             step = self.steps[node.name]
@@ -181,14 +182,17 @@ class Relaxed:
                         offsets.append(self._rounding(source, coefficients, step.owes))
             if split:
                 terms.append((sources[0], betas[node.name].clamp(min=0) * self.splits[node.name]))
-            for source, coefficients in terms:
-                if source in found:
-                    coefficients = found[source] + coefficients
-                    roundoff = 2 * unit_roundoff(coefficients.dtype)
-                    offsets.append(self._rounding(source, coefficients, roundoff))
-                found[source] = coefficients
+            return terms
+
+        def add(source: str, a: Tensor, b: Tensor) -> Tensor:
+            total = a + b
+            offsets.append(self._rounding(source, total, 2 * unit_roundoff(total.dtype)))
+            return total
+
+        backward(self.program.graph.steps, found, visit, add, target)
         if target not in found:  # nothing of the specification depends on it
-            found[target] = a.new_zeros((*offset.shape, *self.bounds[target].shape[1:]))
+            shape = (*offset.shape, *self.bounds[target].shape[1:])
+            found[target] = offset.new_zeros(shape, dtype=dtype)
         if target in record:
             recorded[target] = found[target]
         return Form(found[target], self._total(offsets), recorded)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from surebound.bounds.elision import affine_tail, merged_margins, outputs_of
+from surebound.bounds.elision import affine_tail, merged_margins
 from surebound.bounds.linear.alpha import Adam, optimise
 from surebound.bounds.linear.backward import Evaluation, Relaxed
 from surebound.bounds.linear.intermediate import MEMORY, relax
@@ -115,7 +114,7 @@ def linear_bounds(
     check_region(region)
     program = program_of(model, region.reference)
     box = region.interval(mode)
-    c, d = spec.rows(box.shape[0], outputs_of(program, box))
+    c, d = spec.rows(box.shape[0], program.outputs)
     a = box.lower.new_zeros((*c.shape[:2], *box.shape[1:]))
     offset, upper, corner = torch.zeros_like(d, dtype=torch.float64), d.to(a), torch.zeros_like(a)
     for at, relaxed, found in evaluations(program, box, c, d, mode, how):
@@ -167,8 +166,7 @@ def _evaluate(relaxed: Relaxed, c: Tensor, d: Tensor, method: Crown) -> Evaluati
 
 def _block_sizes(program: Program, box: Interval, specs: int, method: Crown) -> tuple[int, int]:
     """How many examples, and how many rows of each, at a time."""
-    shapes = [node.shape for node in program.graph.nodes if node.varies and node.shape is not None]
-    sizes = [math.prod(box.shape[1:]), *(math.prod(n or 1 for n in shape[1:]) for shape in shapes)]
+    sizes = program.graph.sizes()
     item = box.lower.element_size()
     # A pass holds a few arrays of the largest value; one with gradients a few of every value.
     per_row = item * (_LIVE * max(sizes) if method.adam is None else _SAVED * sum(sizes))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from surebound.bounds.linear.steps import step_of
 from surebound.bounds.linear.windows import entries_by_windows
 from surebound.flags import exact_kernels
 from surebound.graph import Node, Program
-from surebound.graph.program import resolve, resolve_kwargs
+from surebound.graph.walk import Env, forward
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules import Context, check_supported, find
@@ -69,64 +70,59 @@ class _Build:
     slopes: Slopes
     memory: int
     tighten: Tighten | None = None
-    #: Values whose entries each depend on inputs of their own: intervals lose nothing on them.
-    separate: set[str] = field(default_factory=set)
-    #: Values whose interval bounds are exact but for rounding: a backward pass gains nothing.
-    exact: set[str] = field(default_factory=set)
+    precision: dict[str, Precision] = field(default_factory=dict)
 
     def run(self) -> Relaxed:
-        graph = self.program.graph
-        self.separate.add(graph.input)
-        constants = Constants(self.program)
+        graph, constants = self.program.graph, Constants(self.program)
+        self.precision[graph.input] = Precision.SEPARATE
         relaxed = Relaxed(self.program, self.mode, constants, {graph.input: self.box}, {}, self.slopes)
-        env: dict[str, Any] = {**constants.of(self.box.shape[0]), graph.input: self.box}
-        for node in graph.nodes:
-            if not constants.sources(node):
-                continue
+
+        def visit(node: Node, env: Env) -> Any:
             sizes = None if self.mode is Soundness.NONE else Sizes()
             self._bound(relaxed, env, node, sizes)
-            step = self._step(relaxed, node, sizes)
-            if (
-                step is not None
-                and self.own
-                and self._tighten(relaxed, env, node, relaxed.steps[node.name].loose)
-            ):
+            if self._step(relaxed, node, sizes) and self._tighten(relaxed, env, node):
                 self._bound(relaxed, env, node)
                 self._step(relaxed, node)
-            self._note(node, constants.sources(node))
+            found = precision(node, constants.sources(node), self.precision)
+            if found is not None:
+                self.precision[node.name] = found
+            return env[node.name]
+
+        forward(graph.keeping, {**constants.of(self.box.shape[0]), graph.input: self.box}, visit)
         return relaxed
 
-    def _bound(self, relaxed: Relaxed, env: dict[str, Any], node: Node, sizes: Sizes | None = None) -> None:
-        ctx = Context(self.mode, sizes=sizes)
-        out = apply_rule(ctx, node, resolve(node.args, env), resolve_kwargs(node.kwargs, env))
-        env[node.name] = out
+    def _bound(self, relaxed: Relaxed, env: Env, node: Node, sizes: Sizes | None = None) -> None:
+        out = env[node.name] = apply_rule(Context(self.mode, sizes), node, *node.arguments(env))
         if isinstance(out, Interval):
             check_first_axis(node, out.shape, self.box.shape[0])
             relaxed.bounds[node.name] = out
 
-    def _step(self, relaxed: Relaxed, node: Node, sizes: Sizes | None = None) -> Node | None:
-        if node.name not in relaxed.bounds:  # several results: each is cut off where it is taken out
-            return None
+    def _step(self, relaxed: Relaxed, node: Node, sizes: Sizes | None = None) -> bool:
+        """Relax a call, if it has one result; several are relaxed where each is taken out."""
+        if node.name not in relaxed.bounds:
+            return False
         relaxed.steps[node.name] = step_of(
             relaxed.constants, node, relaxed.bounds, self.mode, self.slopes, sizes
         )
-        return node
+        return True
 
-    def _tighten(self, relaxed: Relaxed, env: dict[str, Any], node: Node, loose: Tensor | bool) -> bool:
+    def _tighten(self, relaxed: Relaxed, env: Env, node: Node) -> bool:
         """Tighten the operands of a loose step; did anything change?"""
+        loose = self.own and relaxed.steps[node.name].loose
         if loose is False or (isinstance(loose, Tensor) and not bool(loose.any())):
             return False
         changed = False
         for source in dict.fromkeys(relaxed.constants.sources(node)):
             box = relaxed.bounds.get(source)
-            known = box is None or source in self.exact or source in self.separate
-            if known or box is None or not box.dtype.is_floating_point:  # truth values have no coefficients
+            if box is None or source in self.precision:
+                continue
+            if not box.dtype.is_floating_point:  # truth values have no coefficients
                 continue
             fits = isinstance(loose, Tensor) and loose.shape == box.shape
             where = loose if fits and isinstance(loose, Tensor) else box.upper > box.lower
             found = (self.tighten or self._backward)(relaxed, source, where)
             relaxed.bounds[source] = env[source] = intersect(box, found)
-            self.exact.add(source)  # once is enough, whoever else reads it
+            self.precision[source] = Precision.EXACT  # once is enough, whoever else reads it
             changed = True
         return changed
 
@@ -145,27 +141,29 @@ class _Build:
             parts.append(entries(part, source, where[index], max(1, room // (2 * together))))
         return Interval(torch.cat([p.lower for p in parts]), torch.cat([p.upper for p in parts]))
 
-    def _note(self, node: Node, sources: tuple[str, ...]) -> None:
-        """Keep ``separate`` and ``exact`` up to date."""
-        _note(node, sources, self.separate, self.exact)
+
+class Precision(Enum):
+    """Values whose interval bounds are exact but for rounding: a backward pass gains nothing."""
+
+    SEPARATE = "entries each depend on inputs of their own: intervals lose nothing in what follows"
+    EXACT = "intervals may lose something in what follows"
 
 
-def _note(node: Node, sources: tuple[str, ...], separate: set[str], exact: set[str]) -> None:
+def precision(node: Node, sources: tuple[str, ...], known: Mapping[str, Precision]) -> Precision | None:
+    """How exact interval bounds of a call's value are, from what is known of its operands; None: not exact."""
     rule = find(node.op)
-    if rule is None or len(sources) != 1:
-        return
+    if rule is None or len(sources) != 1 or sources[0] not in known:
+        return None
     affine = affine_in_one(node, sources)
     if rule.activation is not None or (affine is not None and affine.entrywise):
-        for known in (separate, exact):
-            if sources[0] in known:
-                known.add(node.name)
-    elif affine is not None and sources[0] in separate:
-        exact.add(node.name)
+        return known[sources[0]]
+    separate = known[sources[0]] is Precision.SEPARATE
+    return Precision.EXACT if affine is not None and separate else None
 
 
 def exactly_bounded(constants: Constants) -> set[str]:
     """The values whose interval bounds are exact but for rounding."""
-    separate, exact = {constants.program.graph.input}, set[str]()
-    for node in constants.program.graph.nodes:
-        _note(node, constants.sources(node), separate, exact)
-    return separate | exact
+    graph = constants.program.graph
+    known: dict[str, Precision] = {graph.input: Precision.SEPARATE}
+    forward(graph.keeping, known, lambda node, env: precision(node, constants.sources(node), env))
+    return set(known)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from surebound.graph import Graph, Node
 from surebound.graph.program import Ref, once_per_graph
+from surebound.graph.walk import Steps, freeing
 from surebound.rules import find, layer_of
 
 
@@ -14,7 +15,7 @@ from surebound.rules import find, layer_of
 class Chain:
     """Calls that feed each other and nobody else, in order; each kind at most once."""
 
-    nodes: tuple[Node, ...]
+    calls: tuple[Node, ...]
     layer: Node | None = None
     norm: Node | None = None
     relu: Node | None = None
@@ -22,13 +23,41 @@ class Chain:
 
     @property
     def last(self) -> Node:
-        return self.nodes[-1]
+        return self.calls[-1]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The calls of a training pass: blocks, and the calls between them."""
+
+    blocks: Mapping[str, Chain]  # by name of the last call
+    steps: Steps  # a block stands where its last call does, and reads what all of them read
 
 
 @once_per_graph
-def _known(graph: Graph) -> dict[tuple[frozenset[str], bool], tuple[Chain, ...]]:
-    """What was found for a graph so far: every step of a training asks the same."""
+def _plans(graph: Graph) -> dict[tuple[frozenset[str], frozenset[str], bool, bool], Plan]:
+    """The plans made for a graph so far: every step of a training asks for the same."""
     return {}
+
+
+def plan(graph: Graph, wanted: frozenset[str], outside: frozenset[str], *, norms: bool, blocks: bool) -> Plan:
+    """Plan a pass that keeps the values ``wanted`` and has no block among the calls ``outside``; see ``chains``.
+
+    blocks: run blocks at all?
+    """
+    known, question = _plans(graph), (wanted, outside, norms, blocks)
+    if question not in known:
+        found = chains(graph, wanted, norms=norms) if blocks else ()
+        last = {chain.last.name: chain for chain in found if chain.last.name not in outside}
+        inside = {node.name for chain in last.values() for node in chain.calls} - set(last)
+
+        def reads(node: Node) -> Iterator[str]:
+            for call in last[node.name].calls if node.name in last else (node,):
+                yield from call.refs()
+
+        calls = graph.calls(lambda node: node.name not in inside)
+        known[question] = Plan(last, freeing(calls, wanted | {graph.output}, reads))
+    return known[question]
 
 
 def chains(graph: Graph, wanted: Collection[str], *, norms: bool) -> tuple[Chain, ...]:
@@ -36,28 +65,22 @@ def chains(graph: Graph, wanted: Collection[str], *, norms: bool) -> tuple[Chain
 
     norms: may they hold a BatchNorm, so that its statistics are not seen?
     """
-    known, question = _known(graph), (frozenset(wanted), norms)
-    if question not in known:
-        known[question] = _find(graph, *question)
-    return known[question]
-
-
-def _find(graph: Graph, wanted: Collection[str], norms: bool) -> tuple[Chain, ...]:
     readers = graph.consumers()
-    kinds = {node.name: kind_of(node, graph) for node in graph.nodes}
-    if not norms:
-        kinds = {name: None if kind == "norm" else kind for name, kind in kinds.items()}
+
+    def kind_in_block(node: Node) -> str | None:
+        kind = kind_of(node, graph)
+        return None if kind == "norm" and not norms else kind
+
     taken: set[str] = set()
     found = []
-    for node in graph.nodes:
-        kind = kinds[node.name]
-        if kind is None or kind == "flatten" or node.name in taken:
+    for node in graph.calls(lambda node: kind_in_block(node) not in (None, "flatten")):
+        if node.name in taken:
             continue
-        parts = {kind: node}
+        parts = {kind_in_block(node) or "": node}
         last = node
         while last.name not in wanted and last.name != graph.output:
             following = readers.get(last.name, [])
-            kind = kinds[following[0].name] if len(following) == 1 else None
+            kind = kind_in_block(following[0]) if len(following) == 1 else None
             if kind is None or not _goes_on(parts, kind):
                 break
             last = following[0]
@@ -77,10 +100,9 @@ def kind_of(node: Node, graph: Graph) -> str | None:
         or list(node.refs()).count(first.name) != 1
     ):
         return None
-    varying = [r for r in node.refs() if r == graph.input or (r in graph.by_name and graph.by_name[r].varies)]
-    if varying != [first.name]:
+    if graph.varying(node) != (first.name,):
         return None
-    shape = graph.input_shape if first.name == graph.input else graph.by_name[first.name].shape
+    shape = graph.shape_of(first.name)
     rule = find(node.op)
     if rule is None:
         return None

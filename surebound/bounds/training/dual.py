@@ -6,14 +6,14 @@ The mathematics is that of backward.py (CROWN; with the upper line's slope on bo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from surebound.bounds.constants import Constants, affine_in_one, moved_from
-from surebound.bounds.elision import affine_tail, outputs_of
+from surebound.bounds.elision import affine_tail
 from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.steps import AffineStep, step_of
 from surebound.bounds.training.engine import TrainingPass
@@ -22,6 +22,7 @@ from surebound.graph import Node, Program
 from surebound.interval import Interval
 from surebound.numerics import Soundness, tiny
 from surebound.rules.relax.lines import Relaxation, Slopes
+from surebound.spec import other_classes
 
 
 def values_to_keep(program: Program) -> tuple[str, ...]:
@@ -35,12 +36,10 @@ def values_to_keep(program: Program) -> tuple[str, ...]:
     return tuple(names)
 
 
-def bounded_calls(constants: Constants) -> Iterator[Node]:
+def bounded_calls(constants: Constants) -> list[Node]:
     """The calls whose value is a tensor that varies with the input, in order."""
     fixed = constants.of(1)
-    for node in constants.program.graph.nodes:
-        if constants.sources(node) and node.name not in fixed and node.shape is not None:
-            yield node
+    return [node for node in constants.calls() if node.name not in fixed and node.shape is not None]
 
 
 def _is_affine(constants: Constants, node: Node, sources: tuple[str, ...]) -> bool:
@@ -108,7 +107,7 @@ def bound_rows(relaxed: Relaxed, c: Tensor, d: Tensor | None = None) -> Tensor:
 
 def bound_margins(relaxed: Relaxed, labels: Tensor) -> Tensor:
     """Upper bounds of z_k - z_true (B, K), 0 in the true class's column; K - 1 rows go back."""
-    outputs = outputs_of(relaxed.program, relaxed.bounds[relaxed.program.graph.input])
+    outputs = relaxed.program.outputs
     others = other_classes(labels, outputs)  # (B, K - 1)
     rows = _one_hot(others, outputs) - _one_hot(labels, outputs).unsqueeze(1)
     box = relaxed.bounds[relaxed.program.graph.input]
@@ -145,7 +144,7 @@ def _center_margins(relaxed: Relaxed, true: Tensor) -> Tensor:
     """z_k - z_true (B, K) at the centre of the bounds where the affine tail starts: between l_k and u_k, elided."""
     tail = affine_tail(relaxed.program)
     value = relaxed.bounds[tail.start].center.contiguous()
-    for node in tail.nodes:
+    for node in tail.calls:
         step = relaxed.steps[node.name]
         if not isinstance(step, AffineStep):  # a tail is affine
             raise BoundError(f"{node.name} is not affine")
@@ -153,20 +152,5 @@ def _center_margins(relaxed: Relaxed, true: Tensor) -> Tensor:
     return value - value.gather(1, true)
 
 
-def other_classes(labels: Tensor, outputs: int) -> Tensor:
-    """The classes (B, K - 1) that are not the label, in order."""
-    first = torch.arange(outputs - 1, device=labels.device)
-    return first + (first >= labels.unsqueeze(1)).to(labels.dtype)
-
-
 def _one_hot(classes: Tensor, outputs: int) -> Tensor:
     return torch.nn.functional.one_hot(classes, outputs)
-
-
-def with_bounds(relaxed: Relaxed, bounds: Mapping[str, Interval]) -> Relaxed:
-    """The same program with other bounds of some values, and the steps that read them made anew."""
-    changed = replace(relaxed, bounds={**relaxed.bounds, **bounds}, steps=dict(relaxed.steps))
-    for node in relaxed.program.graph.nodes:
-        if set(relaxed.constants.sources(node)) & set(bounds):
-            changed.steps[node.name] = training_step(changed, node)
-    return changed

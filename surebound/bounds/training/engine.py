@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from surebound.bounds.constants import environment
 from surebound.bounds.elision import Tail, affine_tail, margins_from
 from surebound.bounds.interval import apply_rule
-from surebound.bounds.training.chains import Chain, chains
+from surebound.bounds.training.chains import Chain, plan
 from surebound.bounds.training.joint import Joint
-from surebound.graph import Node, Program
+from surebound.graph import Graph, Node, Program, once_per_graph
 from surebound.graph.program import resolve, resolve_kwargs
+from surebound.graph.walk import Env, forward
 from surebound.interval import Interval
 from surebound.kernels.balance import stable_moments
 from surebound.numerics import Soundness
@@ -63,7 +64,6 @@ def training_pass(
     bounds: bool = True,
     elide: bool = True,
     batch_statistics: bool = False,
-    stop_statistics: bool = False,
     record: bool = False,
     keep: Collection[str] = (),
     fast: bool = True,
@@ -71,7 +71,7 @@ def training_pass(
     """Clean logits and worst-case margins of a batch x (B, ...) with labels (B,) at radius ``eps``.
 
     batch_statistics: BatchNorm uses the statistics of the clean batch and updates its running ones, as
-    nn.BatchNorm does in training mode; gradients flow through the statistics unless ``stop_statistics``.
+    nn.BatchNorm does in training mode; gradients flow through the statistics.
     keep: names of values before the affine tail whose bounds are wanted (``TrainingPass.kept``); the statistics in
     ``TrainingPass.norms`` are then differentiable, too.
     fast: use the fused column of the rules (``rules/fused.py``) where it has one; the same loss and gradients
@@ -80,10 +80,10 @@ def training_pass(
     check_supported(program.graph)
     program.check_input(x)
     tail = affine_tail(program) if elide else Tail(program.graph.output, ())
-    statistics = _Statistics(program, stop_statistics) if batch_statistics else None
-    walk = _Walk(program, tail, statistics, clean=clean, bounds=bounds, record=record, keep=keep, fast=fast)
+    statistics = _Statistics(program) if batch_statistics else None
+    visit = _Visitor(program, tail, statistics, clean=clean, bounds=bounds, record=record, fast=fast)
     start = Joint(x, _ball(x, eps, clip) if bounds else None)
-    values = walk.run(start)
+    values = visit.run(start, keep)
     margins = None
     if bounds:
         inside = values[tail.start]
@@ -91,7 +91,7 @@ def training_pass(
     logits = values[program.graph.output].clean if clean else None
     kept = {name: values[name].interval for name in keep} if bounds else {}
     norms = statistics.used if statistics is not None else {}
-    return TrainingPass(logits, margins, tuple(walk.recorded), kept, norms)
+    return TrainingPass(logits, margins, tuple(visit.recorded), kept, norms)
 
 
 def _ball(x: Tensor, eps: float, clip: tuple[float, float] | None) -> Interval:
@@ -104,16 +104,14 @@ def _ball(x: Tensor, eps: float, clip: tuple[float, float] | None) -> Interval:
 class _Statistics:
     """Batch statistics of the clean pass, standing in for the running ones."""
 
-    def __init__(self, program: Program, stop: bool) -> None:
-        self.program, self.stop = program, stop
+    def __init__(self, program: Program) -> None:
+        self.program = program
         self.used: dict[str, tuple[Tensor, Tensor]] = {}
 
     def replace(self, norm: BatchNorm, node: Node, clean: Tensor, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments of a normalisation with mean and variance of its clean input (B, C, ...)."""
         mean, var = norm.statistics(clean)
         self._update(node, norm, mean.detach(), var.detach(), clean.numel() // clean.shape[1])
-        if self.stop:
-            mean, var = mean.detach(), var.detach()
         self.used[node.name] = (mean, var)
         return norm.replace(args, mean, var)
 
@@ -140,8 +138,8 @@ class _Statistics:
             layer.running_var.lerp_(var * (count / max(1, count - 1)), momentum)
 
 
-class _Walk:
-    """Runs the clean values and the bounds side by side, each only as far as somebody needs it."""
+class _Visitor:
+    """Computes clean values and bounds side by side, each only as far as somebody needs it."""
 
     def __init__(
         self,
@@ -152,56 +150,39 @@ class _Walk:
         clean: bool,
         bounds: bool,
         record: bool,
-        keep: Collection[str],
         fast: bool,
     ) -> None:
         self.program, self.tail, self.statistics = program, tail, statistics
         self.clean, self.bounds, self.record = clean, bounds, record
-        graph = program.graph
-        self.position = {node.name: i for i, node in enumerate(graph.nodes)}
-        norms = [i for i, node in enumerate(graph.nodes) if _norm(node) is not None]
-        self.last_norm = max(norms, default=-1) if statistics is not None else -1
-        self.fast = fast and bounds and graph.input_shape[0] is None
-        self.keep = frozenset(keep) | {tail.start}
-        self.outside = {node.name for node in tail.nodes}
-        found = chains(graph, self.keep, norms=not keep) if self.fast else ()
-        self.chains = [chain for chain in found if chain.last.name not in self.outside]
+        self.fast = fast and bounds and program.graph.input_shape[0] is None
+        self.outside = frozenset(node.name for node in tail.calls)
+        self.normed = _until_last_norm(program.graph) if statistics is not None else frozenset()
+        self.blocks: Mapping[str, Chain] = {}
         self.recorded: list[Moments] = []
-        self.doubled: dict[str, Any] = {}
+        self.doubled: Env = {}
 
-    def run(self, start: Joint) -> dict[str, Any]:
-        """Values by name: a Joint where the input is seen, the plain value elsewhere."""
-        graph = self.program.graph
-        env: dict[str, Any] = {**self.program.parameters(), graph.input: start}
-        first = {chain.nodes[0].name: chain for chain in self.chains}
-        last = {chain.last.name: chain for chain in self.chains}
-        inside = {node.name for chain in self.chains for node in chain.nodes}
-        entering: dict[str, Joint] = {}  # what the chains that have begun start from
-        for node, dying in zip(graph.nodes, graph.dying, strict=True):
-            clean, bounds = self._wants_clean(node), self.bounds and node.name not in self.outside
-            if node.name in first:
-                entering[first[node.name].last.name] = env[node.args[0].name]
-            if node.name in last:
-                env[node.name] = self._chain(last[node.name], entering.pop(node.name), env)
-            elif node.name in inside:
-                pass
-            elif not node.varies:
-                env[node.name] = apply_rule(
-                    _CONTEXT, node, resolve(node.args, env), resolve_kwargs(node.kwargs, env)
-                )
-            elif clean or bounds:
-                env[node.name] = self._step(node, env, clean, bounds)
-            for name in dying:  # not weights: a chain that has begun may still need them
-                if name not in self.keep and isinstance(env.get(name), Joint):
-                    del env[name]
-        return env
+    def run(self, start: Joint, keep: Collection[str]) -> Env:
+        """Values by name, those in ``keep`` among them: a Joint where the input is seen, the plain value elsewhere."""
+        graph, wanted = self.program.graph, frozenset(keep) | {self.tail.start}
+        found = plan(graph, wanted, self.outside, norms=not keep, blocks=self.fast)
+        self.blocks = found.blocks
+        return forward(found.steps, {**self.program.parameters(), graph.input: start}, self._visit)
+
+    def _visit(self, node: Node, env: Env) -> Any:
+        if node.name in self.blocks:
+            chain = self.blocks[node.name]
+            return self._chain(chain, env[chain.calls[0].args[0].name], env)
+        if not node.varies:
+            return apply_rule(_CONTEXT, node, *node.arguments(env))
+        clean, bounds = self._wants_clean(node), self.bounds and node.name not in self.outside
+        return self._step(node, env, clean, bounds) if clean or bounds else None
 
     def _wants_clean(self, node: Node) -> bool:
-        return self.clean or self.position[node.name] <= self.last_norm
+        return self.clean or node.name in self.normed
 
-    def _chain(self, chain: Chain, x: Joint, env: dict[str, Any]) -> Joint:
+    def _chain(self, chain: Chain, x: Joint, env: Env) -> Joint:
         """One block of the fused column."""
-        clean = self._wants_clean(chain.nodes[0])
+        clean = self._wants_clean(chain.calls[0])
         layer = None
         weight = bias = gamma = beta = on = order = norm = None
         if chain.layer is not None:
@@ -214,7 +195,7 @@ class _Walk:
         column = _norm(chain.norm) if chain.norm is not None else None
         if chain.norm is not None and column is not None:
             gamma, beta, mean, var, eps = column.parts(resolve((None, *chain.norm.args[1:]), env))
-            norm = Norm(eps, mean, var) if self.statistics is None else Norm(eps, stop=self.statistics.stop)
+            norm = Norm(eps, mean, var) if self.statistics is None else Norm(eps)
         block = Block(
             layer=layer,
             norm=norm,
@@ -232,7 +213,7 @@ class _Walk:
             self.statistics.update(chain.norm, column, block.scaling)
         return Joint.stacked(both, radius, block.on, _channels(chain.last), block.order)
 
-    def _step(self, node: Node, env: dict[str, Any], clean: bool, bounds: bool) -> Joint:
+    def _step(self, node: Node, env: Env, clean: bool, bounds: bool) -> Joint:
         rule = find(node.op)
         if self.record and bounds and rule is not None and rule.activation is not None:
             self.recorded.append(Moments.of(resolve(node.args[0], env).interval))
@@ -264,7 +245,7 @@ class _Walk:
             return tuple(Joint(c, None) for c in value)  # type: ignore[return-value]
         return Joint(value, interval)
 
-    def _moved(self, node: Node, env: dict[str, Any], args: tuple[Any, ...], clean: bool) -> Joint | None:
+    def _moved(self, node: Node, env: Env, args: tuple[Any, ...], clean: bool) -> Joint | None:
         """Operators that only move entries, on the stacked value; None for all others."""
         x = args[0] if args else None
         if not isinstance(x, Joint) or any(isinstance(a, Joint) for a in args[1:]) or node.kwargs:
@@ -305,6 +286,12 @@ def _part(value: Any, which: str) -> Any:
 def _channels(node: Node) -> int:
     """The channels of a value (B, C, ...)."""
     return (node.shape[1] if node.shape is not None else None) or 0
+
+
+@once_per_graph
+def _until_last_norm(graph: Graph) -> frozenset[str]:
+    """The calls whose clean values the statistics of a batch need."""
+    return graph.until_last(lambda node: _norm(node) is not None)
 
 
 def _norm(node: Node) -> BatchNorm | None:

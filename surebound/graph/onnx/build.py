@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from surebound.errors import GraphError
 from surebound.graph.onnx.file import LARGEST_TENSOR
-from surebound.graph.program import First, Graph, Node, Program, Ref, resolve
+from surebound.graph.program import First, Graph, Node, Program, Ref, live, resolve
 
 Shape = tuple[int, ...]
 
@@ -104,17 +104,14 @@ class Builder:
         flat = self.view(output, (math.prod(output.shape),))
         if flat.name == "x":  # a network that does nothing still needs a call
             flat = self.call("clone.default", flat)
-        live, needed = list[Node](), {flat.name}
-        for node in reversed(self.nodes):
-            if node.name in needed:
-                live.append(node)
-                needed.update(node.refs())
+        nodes = live(self.nodes, flat.name)
+        needed = {name for node in nodes for name in node.refs()}
         weights = {name: value for name, value in self.weights.items() if name in needed}
         graph = Graph(
             input="x",
             input_shape=(None, *self.shape),
             dtype=torch.float32,
-            nodes=tuple(reversed(live)),
+            nodes=nodes,
             output=flat.name,
             parameters={name: name for name in weights},
             constants={},
@@ -140,9 +137,8 @@ class ImportedNetwork(nn.Module):
         return self.program(x)
 
     def extra_repr(self) -> str:
-        """The calls: together with the weights they say what the network computes."""
-        calls = [f"{node.name} = {node.op}{node.args}" for node in self.graph.nodes]
-        return "\n".join([f"x {list(self.graph.input_shape)}", *calls])
+        """The input and the calls, which say what the network computes together with the weights."""
+        return str(self.graph)
 
 
 def _overload(op: str) -> Any:

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from surebound.errors import GraphError, UnsupportedOperatorError
 from surebound.graph.onnx.file import onnx_package
-from surebound.graph.program import First, Node, Program, resolve, resolve_kwargs
+from surebound.graph.program import First, Node, Program
+from surebound.graph.walk import Env, forward
 
 OPSET = 17
 IR_VERSION = 8
@@ -297,24 +298,23 @@ def export_program(program: Program, name: str = "surebound") -> bytes:
     graph = program.graph
     if graph.dtype != torch.float32:
         raise GraphError(f"the network computes in {graph.dtype}; only float32 networks are exported")
-    missing = sorted(
-        {n.op for n in graph.nodes if n.varies and n.op not in EXPORTS and n.op != "aten.sym_size.int"}
-    )
+    missing = sorted({node.op for node in graph.calls(lambda n: n.varies and n.op not in EXPORTS)})
     if missing:
         raise UnsupportedOperatorError(f"these operators cannot be exported: {', '.join(missing)}")
     writer, shape = _Writer(), (1, *(int(n or 1) for n in graph.input_shape[1:]))
-    values: dict[str, Any] = {**program.parameters(), graph.input: torch.zeros(shape)}
     known: dict[str, Any] = {**program.parameters(), graph.input: _Varying(graph.input, shape)}
-    with torch.no_grad():
-        for node in graph.nodes:
-            value = node.target(*resolve(node.args, values), **resolve_kwargs(node.kwargs, values))
-            values[node.name] = value
-            if not node.varies or not isinstance(value, Tensor):
-                known[node.name] = value
-                continue
+
+    def export(node: Node, values: Env) -> Any:
+        """Write a call that varies; its value on an image of zeros gives the shapes."""
+        value = known[node.name] = node.run(values)
+        if node.varies and isinstance(value, Tensor):
             EXPORTS[node.op](_Call(node, _arguments(node, known), writer, value))
             known[node.name] = _Varying(node.name, tuple(value.shape))
-    out = values[graph.output]
+        return value
+
+    with torch.no_grad():
+        start = {**program.parameters(), graph.input: torch.zeros(shape)}
+        out = forward(graph.steps, start, export, graph.output)[graph.output]
     info, kind = helper.make_tensor_value_info, 1  # FLOAT
     made = helper.make_graph(
         writer.nodes, name, [info(graph.input, kind, list(shape))], [info(graph.output, kind, list(out.shape))],
@@ -336,5 +336,5 @@ def _arguments(node: Node, known: dict[str, Any]) -> dict[str, Any]:
     """A call's arguments by the names of the operator's schema."""
     target = node.target.target if isinstance(node.target, First) else node.target
     names = [argument.name for argument in target._schema.arguments]  # type: ignore[attr-defined]
-    found = dict(zip(names, resolve(node.args, known), strict=False))
-    return {**found, **resolve_kwargs(node.kwargs, known)}
+    args, kwargs = node.arguments(known)
+    return {**dict(zip(names, args, strict=False)), **kwargs}

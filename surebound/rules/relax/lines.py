@@ -35,6 +35,7 @@ from surebound.numerics import (
 )
 from surebound.rules.registry import Context
 from surebound.rules.relax.gradient import pull_lines
+from surebound.rules.vjp import reduce_to
 
 Slope = Tensor | float  # of the output's shape (B, *out), or one number
 Index = Tensor | slice
@@ -254,13 +255,3 @@ def _times(a: Tensor, slope: Slope) -> Tensor:
     if isinstance(slope, Tensor):
         return a * slope
     return a if slope == 1.0 else a * slope
-
-
-def reduce_to(a: Tensor, in_shape: torch.Size) -> Tensor:
-    """Sum a (S, B, *out) over the axes along which the operator broadcast an argument of shape (B, *in)."""
-    target = torch.Size((a.shape[0], *in_shape))
-    extra = a.dim() - len(target)
-    if extra:
-        a = a.sum(dim=tuple(range(1, 1 + extra)))
-    axes = tuple(i for i, (have, want) in enumerate(zip(a.shape, target, strict=True)) if have != want)
-    return a.sum(dim=axes, keepdim=True) if axes else a

@@ -29,7 +29,7 @@ from surebound.bounds.training.projections.cauchy import cauchy, estimated_norms
 from surebound.bounds.training.projections.estimate import Estimate, Projections
 from surebound.bounds.training.projections.stages import Columns, Stage
 from surebound.graph import Node, Program
-from surebound.graph.program import resolve, resolve_kwargs
+from surebound.graph.walk import forward
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules import Context, find, layer_of
@@ -186,22 +186,23 @@ class _Walk:
         relaxed, graph = self.relaxed, self.relaxed.program.graph
         box = relaxed.bounds[graph.input]
         start = Columns(None, None, box.radius, self.noise[graph.input])
-        forms = {graph.input: _Form(box.center, start)}
-        last = {name: node.name for node in graph.nodes for name in relaxed.constants.sources(node)}
-        pending = len(self.tasks.estimated)
-        for node in bounded_calls(relaxed.constants):
+        bounded = {node.name for node in bounded_calls(relaxed.constants)}
+        waiting = set(self.tasks.estimated)
+
+        def visit(node: Node, forms: dict[str, _Form]) -> _Form | None:
+            if node.name not in bounded:
+                return None
             for source in self.tasks.estimated.get(node.name, ()):
                 self._estimate(source, forms)
-            pending -= node.name in self.tasks.estimated
+            waiting.discard(node.name)
             if node.name in self.tasks.following:
                 self._follow(node)
-            if not pending:  # no later value needs a form
-                continue
+            if not waiting:  # no later value needs a form
+                return None
             relaxed.steps[node.name] = training_step(relaxed, node)
-            forms[node.name] = self._step(node, forms)
-            for name in relaxed.constants.sources(node):
-                if last.get(name) == node.name:
-                    forms.pop(name, None)
+            return self._step(node, forms)
+
+        forward(relaxed.constants.steps(), {graph.input: _Form(box.center, start)}, visit)
         refined = [relaxed.bounds[name] for name in self.tasks.names]
         return tuple(end for box in refined for end in (box.lower, box.upper))
 
@@ -216,8 +217,7 @@ class _Walk:
     def _follow(self, node: Node) -> None:
         """The bounds of an activation's value, from those of its operand."""
         env = {**self.relaxed.constants.of(self.relaxed.batch), **self.relaxed.bounds}
-        args, kwargs = resolve(node.args, env), resolve_kwargs(node.kwargs, env)
-        self.relaxed.bounds[node.name] = apply_rule(Context(Soundness.NONE), node, args, kwargs)
+        self.relaxed.bounds[node.name] = apply_rule(Context(Soundness.NONE), node, *node.arguments(env))
 
     def _step(self, node: Node, forms: dict[str, _Form]) -> _Form:
         step, sources = self.relaxed.steps[node.name], self.relaxed.constants.sources(node)
