@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from surebound.attack.input_gradient import InputGradients
 from surebound.errors import InputError, SpecError
+from surebound.flags import own_state
 from surebound.graph.fit import in_batches, other_dtype
 
 Model = Callable[[Tensor], Tensor]
@@ -17,7 +18,7 @@ Model = Callable[[Tensor], Tensor]
 
 @contextlib.contextmanager
 def evaluating(model: Model) -> Iterator[None]:
-    """Evaluation mode inside, each submodule's own mode after; gradients work, even in inference mode."""
+    """Evaluation mode inside, each submodule's own mode after; no autocast; gradients work, even in inference mode."""
     if not callable(model):
         raise InputError(f"the model is a {type(model).__name__}; give a torch.nn.Module or a callable")
     training = [m for m in model.modules() if m.training] if isinstance(model, nn.Module) else []
@@ -25,7 +26,7 @@ def evaluating(model: Model) -> Iterator[None]:
         # One flag per submodule, not model.eval(): parts that their owner has frozen stay frozen after.
         for module in training:
             module.training = False
-        with torch.inference_mode(False):
+        with own_state(), torch.inference_mode(False):
             yield
     finally:
         for module in training:
