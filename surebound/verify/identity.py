@@ -11,6 +11,11 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save
+from torch import nn
+
+from surebound.attack.network import evaluating
+from surebound.errors import SureboundError
+from surebound.graph import digest, program_of
 
 #: Packages that cannot turn a bound into a proof: a change in, say, a report does not outdate any verdict.
 _BESIDE = ("cli", "data", "experiment", "models", "report", "reproduction", "train", "zoo")
@@ -21,7 +26,7 @@ class Identity:
     """What a results store belongs to.
 
     ``weights`` is the hash of the network's state, ``spec`` a line that names the question (property, input
-    range), ``code`` the version of everything that can say "robust".
+    range, the network as traced), ``code`` the version of everything that can say "robust".
     """
 
     weights: str
@@ -42,6 +47,26 @@ def weights_hash(state: Mapping[str, torch.Tensor]) -> str:
     """
     tensors = {key: state[key].detach().cpu().contiguous().clone() for key in sorted(state)}
     return hashlib.sha256(save(tensors)).hexdigest()
+
+
+def network_digest(model: nn.Module, x: torch.Tensor) -> str:
+    """Tell networks apart that compute something else on inputs like x (B, ...): by the program as traced.
+
+    A network that cannot be traced has no proofs; its attacks are told apart by its tensors, its plain attributes
+    and what it prints.
+    """
+    try:
+        with evaluating(model):
+            return f"program {digest(program_of(model, x))[:16]}"
+    except SureboundError:
+        plain = [
+            (name, key, value)
+            for name, module in model.named_modules()
+            for key, value in sorted(vars(module).items())
+            if key != "training" and isinstance(value, (bool, int, float, str, tuple))
+        ]
+        tensors = weights_hash({**dict(model.named_parameters()), **dict(model.named_buffers())})
+        return f"module {hashlib.sha256(f'{tensors} {plain} {model!r}'.encode()).hexdigest()[:16]}"
 
 
 def example_hash(image: torch.Tensor, label: int) -> str:

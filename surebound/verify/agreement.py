@@ -1,0 +1,89 @@
+"""Is the program that was bounded the network that runs? Compared at points of the very region, before a verdict leaves.
+
+The measure is ours for rounding: over one point, bounds that are sound for every execution leave room for any order of
+summation and for nothing else.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from surebound.attack.box import InnerBox, project
+from surebound.attack.network import evaluating
+from surebound.bounds.interval import propagate
+from surebound.errors import TraceMismatchError
+from surebound.flags import exact_kernels
+from surebound.graph import Program, forward
+from surebound.graph.fit import in_batches
+from surebound.interval import Interval
+from surebound.numerics import Soundness
+from surebound.region import Region
+
+#: Examples of a batch that are tried at most; each at one point, or at every kind of point if they are few.
+TRIED = 48
+
+
+def check_agreement(program: Program, model: nn.Module, region: Region, seed: int = 0) -> None:
+    """Raise TraceMismatchError unless the module's outputs lie within the program's bounds at points of the region.
+
+    The points: the centre, a random point, and the corner where, to first order, the largest output loses most.
+    """
+    with evaluating(model), exact_kernels():
+        x = _points(program, InnerBox.of(region[:TRIED]), seed)
+        size = program.graph.input_shape[0] or len(region)
+        with torch.no_grad():
+            expected = in_batches(lambda part: forward(model, part.clone()), x, size)
+        apart = difference(program, x, expected)
+    if apart is not None:
+        raise TraceMismatchError(
+            f"the network differs by {apart:.3g} from the program that was bounded, at a point of the region, which is "
+            "more than rounding explains: nothing is proved. Does forward() read something that changes? "
+            "Call surebound.forget(model) after such a change."
+        )
+
+
+def difference(program: Program, x: Tensor, expected: Tensor) -> float | None:
+    """Return how far outputs ``expected`` (B, K) at x (B, ...) are from the program's own, None if bounds explain it."""
+    size = program.graph.input_shape[0] or len(x)
+    with torch.no_grad():
+        ours = in_batches(program, x, size)
+        if expected.shape != ours.shape:
+            raise TraceMismatchError(
+                f"the program returns {tuple(ours.shape)}, the network {tuple(expected.shape)} for {len(x)} input(s)"
+            )
+        ends = in_batches(lambda part: _bounds(program, part), x, size)  # (B, 2, K)
+    bounds = Interval(ends[:, 0], ends[:, 1])
+    inside = bounds.contains(expected) & bounds.contains(ours) & expected.isfinite()
+    if bool(inside.all()):
+        return None
+    return float((expected - ours).abs().nan_to_num(torch.inf).max())
+
+
+def _bounds(program: Program, x: Tensor) -> Tensor:
+    """Ends (B, 2, K) of the outputs at single points x (B, ...)."""
+    found = propagate(program, Interval.point(x), Soundness.DEPLOYED)
+    return torch.stack([found.lower, found.upper], 1)
+
+
+def _points(program: Program, box: InnerBox, seed: int) -> Tensor:
+    """Points (N, ...) of a box (B, ...): one for each example, or all three kinds for each of a few."""
+    draw = torch.Generator().manual_seed(seed)
+    share = torch.rand(box.lower.shape, generator=draw).to(box.lower)
+    anywhere = project(box.lower + share * (box.upper - box.lower), box.lower, box.upper)
+    kinds = torch.stack([box.reference, anywhere, _corners(program, box)])  # (3, B, ...)
+    if len(box) < len(kinds):
+        return kinds.flatten(0, 1)
+    return kinds[torch.arange(len(box)) % len(kinds), torch.arange(len(box))]
+
+
+def _corners(program: Program, box: InnerBox) -> Tensor:
+    """The corners (B, ...) where the smallest output falls below the largest one fastest: there bounds are worst."""
+    size = program.graph.input_shape[0] or len(box)
+    with torch.enable_grad():
+        x = box.reference.detach().requires_grad_(True)
+        outputs = in_batches(program, x, size)
+        (gradient,) = torch.autograd.grad(
+            outputs.amax(1).sum() - outputs.amin(1).sum(), x, materialize_grads=True
+        )
+    return torch.where(gradient > 0, box.lower, box.upper)
