@@ -22,7 +22,9 @@ class _Flags:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.users = 0
-        self.found: tuple[str, str, bool, bool, torch.dtype, int] | None = None  # what they were before the first user
+        self.found: tuple[str, str, bool, bool, torch.dtype, int] | None = (
+            None  # what they were before the first user
+        )
 
     def forbid(self) -> None:
         """Set them, whatever they are now; every call pairs with one of ``allow``."""
@@ -125,7 +127,7 @@ def own_state() -> Iterator[None]:
 
 @contextlib.contextmanager
 def kept_state() -> Iterator[None]:
-    """``own_state`` for what is remembered: also out of inference mode, whose tensors no later call could differentiate."""
+    """``own_state`` for what is remembered: not in inference mode, whose tensors no later call could differentiate."""
     with own_state(), torch.inference_mode(False), torch.no_grad():
         yield
 
@@ -133,7 +135,10 @@ def kept_state() -> Iterator[None]:
 def _users_frame() -> int:
     """How far up the first caller outside of this package is, as ``warnings.warn`` counts."""
     frame, level = inspect.currentframe(), 0
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("surebound", "contextlib"):
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in (
+        "surebound",
+        "contextlib",
+    ):
         frame, level = frame.f_back, level + 1
     return level
 

@@ -4,8 +4,8 @@ A shape alone does not tell: ``x.flip(0)`` has the right one. So every call is r
 is then replaced: where a value of another example changes, examples meet. A call gets operands of its own, not what the
 calls before it make of an input, because a unit that is off would hide it; and once with the network's own parameters,
 once with random ones, because a weight of 0 may hide it today. Every example is replaced in turn, in batches of two
-sizes, because a rotation by 3 leaves a batch of 3 as it is; and what reads a constant that tells examples apart, such as
-their numbers, counts as joining them: at another size it may.
+sizes, because a rotation by 3 leaves a batch of 3 as it is; and what reads a constant that tells examples apart, such
+as their numbers, counts as joining them: at another size it may.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ def _by_place(program: Program, parameters: dict[str, Any]) -> set[str]:
     graph = program.graph
     like = next((v for v in parameters.values() if isinstance(v, Tensor)), torch.empty(0))
     shape = [ROWS, *(n or 1 for n in graph.input_shape[1:])]
-    env: dict[str, Any] = {**parameters, graph.input: torch.empty(shape, dtype=graph.dtype, device=like.device)}
+    env: dict[str, Any] = {
+        **parameters,
+        graph.input: torch.empty(shape, dtype=graph.dtype, device=like.device),
+    }
     apart, found = set[str](), set[str]()
     with torch.no_grad():
         for node in graph.nodes:

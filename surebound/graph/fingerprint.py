@@ -59,7 +59,7 @@ class Fingerprint:
             known[id(module)] = len(known)
             kind, entries = type(module), module.__dict__
             seen += (kind, id(kind.forward))
-            for own in _own_classes(kind):
+            for own in _own_classes(kind):  # type: ignore[arg-type]
                 values = list(vars(own).values())
                 self._held.append(values)
                 seen += map(id, values)
@@ -126,5 +126,7 @@ class Fingerprint:
 
 @cache
 def _own_classes(kind: type) -> tuple[type, ...]:
-    """The classes of a module that are not PyTorch's own: somebody may set an attribute of theirs."""
-    return tuple(each for each in kind.__mro__ if each is not object and not each.__module__.startswith("torch."))
+    """The classes of a class of modules that are not PyTorch's own: somebody may set an attribute of theirs."""
+    return tuple(
+        each for each in kind.__mro__ if each is not object and not each.__module__.startswith("torch.")
+    )

@@ -1,8 +1,4 @@
-"""Is the program that was bounded the network that runs? Compared at points of the very region, before a verdict leaves.
-
-The measure is ours for rounding: over one point, bounds that are sound for every execution leave room for any order of
-summation and for nothing else.
-"""
+"""Is the program that was bounded the network that runs? Compared on the very region, before a verdict leaves."""
 
 from __future__ import annotations
 
@@ -11,13 +7,11 @@ from torch import Tensor, nn
 
 from surebound.attack.box import InnerBox, project
 from surebound.attack.network import evaluating
-from surebound.bounds.interval import propagate
+from surebound.bounds.agreement import difference
 from surebound.errors import TraceMismatchError
 from surebound.flags import exact_kernels
 from surebound.graph import Program, forward
 from surebound.graph.fit import in_batches
-from surebound.interval import Interval
-from surebound.numerics import Soundness
 from surebound.region import Region
 
 #: Examples of a batch that are tried at most; each at one point, or at every kind of point if they are few.
@@ -41,29 +35,6 @@ def check_agreement(program: Program, model: nn.Module, region: Region, seed: in
             "more than rounding explains: nothing is proved. Does forward() read something that changes? "
             "Call surebound.forget(model) after such a change."
         )
-
-
-def difference(program: Program, x: Tensor, expected: Tensor) -> float | None:
-    """Return how far outputs ``expected`` (B, K) at x (B, ...) are from the program's own, None if bounds explain it."""
-    size = program.graph.input_shape[0] or len(x)
-    with torch.no_grad():
-        ours = in_batches(program, x, size)
-        if expected.shape != ours.shape:
-            raise TraceMismatchError(
-                f"the program returns {tuple(ours.shape)}, the network {tuple(expected.shape)} for {len(x)} input(s)"
-            )
-        ends = in_batches(lambda part: _bounds(program, part), x, size)  # (B, 2, K)
-    bounds = Interval(ends[:, 0], ends[:, 1])
-    inside = bounds.contains(expected) & bounds.contains(ours) & expected.isfinite()
-    if bool(inside.all()):
-        return None
-    return float((expected - ours).abs().nan_to_num(torch.inf).max())
-
-
-def _bounds(program: Program, x: Tensor) -> Tensor:
-    """Ends (B, 2, K) of the outputs at single points x (B, ...)."""
-    found = propagate(program, Interval.point(x), Soundness.DEPLOYED)
-    return torch.stack([found.lower, found.upper], 1)
 
 
 def _points(program: Program, box: InnerBox, seed: int) -> Tensor:

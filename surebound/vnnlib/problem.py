@@ -24,6 +24,7 @@ from surebound.spec.formula import Formula, as_bound, atoms, renamed
 from surebound.vnnlib.check import compare, samples
 from surebound.vnnlib.domain import bounds, places, unify
 from surebound.vnnlib.interface import assign, check_interface, fits
+from surebound.vnnlib.operators import check_operators
 from surebound.vnnlib.query import Kind, Network, Query, Variable
 from surebound.vnnlib.runtime import Array, Session
 
@@ -55,6 +56,7 @@ def build(query: Query, models: Mapping[str, Model]) -> Problem:
         if key not in imported:
             operands = [given[each.name] for each in network.inputs]
             imported[key] = import_model(builder, files[network.name], operands)
+            check_operators(imported[key])
         values |= _tensors(network, imported[key], query.version)
     rest = renamed(rest, _same_values(query, values))
     merged, columns = _outputs(query, rest, place, builder, given | values)
