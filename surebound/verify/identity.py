@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -79,14 +79,19 @@ def example_hash(image: torch.Tensor, label: int) -> str:
 @functools.cache
 def code_version() -> str:
     """The package's version and a hash of the sources that can say "robust"."""
-    package = Path(__file__).resolve().parent.parent
-    digest = hashlib.sha256()
-    for file in sorted([*package.rglob("*.py"), *package.rglob("*.c")]):
-        name = file.relative_to(package)
-        if name.parts[0] not in _BESIDE:
-            digest.update(name.as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    found = hashlib.sha256()
+    for name, content in sources(Path(__file__).resolve().parent.parent):
+        found.update(name.as_posix().encode() + b"\0" + content + b"\0")
     try:
         version = importlib.metadata.version("surebound")
     except importlib.metadata.PackageNotFoundError:
         version = "source"
-    return f"{version}+{digest.hexdigest()[:12]}"
+    return f"{version}+{found.hexdigest()[:12]}"
+
+
+def sources(package: Path) -> Iterator[tuple[Path, bytes]]:
+    """Every source file of a package that can say "robust", by its path there, and its content."""
+    for file in sorted(each for suffix in ("py", "c", "h") for each in package.rglob(f"*.{suffix}")):
+        name = file.relative_to(package)
+        if name.parts[0] not in _BESIDE:
+            yield name, file.read_bytes()
