@@ -3,9 +3,9 @@
 A shape alone does not tell: ``x.flip(0)`` has the right one. So every call is run on a few random examples of which one
 is then replaced: where a value of another example changes, examples meet. A call gets operands of its own, not what the
 calls before it make of an input, because a unit that is off would hide it; and once with the network's own parameters,
-once with random ones, because a weight of 0 may hide it today. Every example is replaced in turn, in batches of two
-sizes, because a rotation by 3 leaves a batch of 3 as it is; and what reads a constant that tells examples apart, such
-as their numbers, counts as joining them: at another size it may.
+once with random ones, because a weight of 0 may hide it today. Every example is replaced in turn, and the two batches
+have different sizes, because a rotation by 3 leaves a batch of 3 as it is; and what reads a constant that tells
+examples apart, such as their numbers, counts as joining them: at another size it may.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from surebound.graph import Graph, Node, Program
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.rules import describe
 
-#: Examples of the trials, where the network does not fix their number.
-EXAMPLES = (3, 5)
+#: Examples of the trial with the network's own parameters and of that with others, where it does not fix their number.
+EXAMPLES = (3, 4)
 
 #: Rows of constants that have one per example, to see whether they are all alike.
 ROWS = 64
@@ -41,9 +41,9 @@ def mixing(program: Program) -> frozenset[str]:
         draw = torch.Generator().manual_seed(0)
         with own_state():
             odd |= _by_place(program, own) if free else set()
-            for parameters in (own, {name: _random(value, draw) for name, value in own.items()}):
-                for batch in EXAMPLES if free else (graph.input_shape[0] or 1,):
-                    odd |= _seen(program, parameters, batch)
+            others = {name: _random(value, draw) for name, value in own.items()}
+            for parameters, batch in zip((own, others), EXAMPLES, strict=True):
+                odd |= _seen(program, parameters, batch if free else graph.input_shape[0] or 1)
         _known[graph] = frozenset(odd)
     return _known[graph]
 

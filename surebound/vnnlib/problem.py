@@ -185,14 +185,14 @@ def _check(problem: Problem) -> None:
         return  # no input at all: no network will be asked
     box = problem.box(problem.lower, problem.upper)
     variables = [each.name for each in problem.query.variables]
-    for x in samples(problem.network.graph.input_shape[1:], box):
-        values = run(problem, running, x)
-        if problem.columns:
-            whole = np.concatenate(
-                [values[name].reshape(-1) for name in variables]
-            )  # by number of the element
-            expected = whole[list(problem.columns)]
-        else:
-            first = next(each for each in problem.query.variables if each.kind is Kind.OUTPUT)
-            expected = values[first.name].reshape(-1)
-        compare(problem.network, x, torch.from_numpy(expected.copy()).unsqueeze(0), "the query's networks")
+    x = samples(problem.network.graph.input_shape[1:], box)
+    found = [run(problem, running, each) for each in x]
+    if problem.columns:
+        wanted = list(problem.columns)  # by number of the element
+        expected = [
+            np.concatenate([values[name].reshape(-1) for name in variables])[wanted] for values in found
+        ]
+    else:
+        first = next(each for each in problem.query.variables if each.kind is Kind.OUTPUT)
+        expected = [values[first.name] for values in found]
+    compare(problem.network, torch.cat(x), expected, "the query's networks")
