@@ -12,7 +12,17 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.numerics import FEW_ROUNDINGS, Soundness, by_rows, dot, dot_rounding, gamma, per_example, round_up, tiny
+from surebound.numerics import (
+    FEW_ROUNDINGS,
+    Soundness,
+    by_rows,
+    dot,
+    dot_rounding,
+    gamma,
+    per_example,
+    round_up,
+    tiny,
+)
 from surebound.rules.registry import Context
 from surebound.rules.relax.lines import Index, Pulled
 from surebound.rules.windows import pool_windows
