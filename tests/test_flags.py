@@ -104,8 +104,10 @@ def test_autocast_is_off_inside_and_on_again_after_an_error():
             raise ZeroDivisionError
 
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        with warnings.catch_warnings(record=True) as told, pytest.raises(ZeroDivisionError):
-            fail()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            with pytest.raises(ZeroDivisionError):
+                fail()
         assert torch.is_autocast_enabled("cpu")
     assert told[0].category is AutocastWarning and told[0].filename == __file__
     assert "about the network in its own dtype" in str(told[0].message)

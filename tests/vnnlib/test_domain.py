@@ -8,8 +8,9 @@ import pytest
 
 from surebound.errors import QueryError
 from surebound.spec.formula import All, Any, Atom, Formula
+from surebound.verdict import Status
 from surebound.vnnlib.domain import bounds, places, unify
-from surebound.vnnlib.solve import Verdict, decide
+from surebound.vnnlib.solve import decide
 from surebound.vnnlib.text import parse_query
 from tests.vnnlib.nets import IDENTITY, SUM, VERSION, between, declare, model
 
@@ -36,16 +37,15 @@ def test_strictness_is_read_from_either_form(relation: str, strict: bool, form: 
 @pytest.mark.parametrize(
     ("assertion", "verdict"),
     [
-        (">= Y_0 1.0", Verdict.SAT),
-        ("> Y_0 1.0", Verdict.UNSAT),
-        ("<= Y_0 0.0", Verdict.SAT),
-        ("< Y_0 0.0", Verdict.UNSAT),
+        (">= Y_0 1.0", Status.FALSIFIED),
+        ("> Y_0 1.0", Status.ROBUST),
+        ("<= Y_0 0.0", Status.FALSIFIED),
+        ("< Y_0 0.0", Status.ROBUST),
     ],
 )
-def test_the_end_itself_is_excluded_by_strict_relations(assertion: str, verdict: Verdict) -> None:
+def test_the_end_itself_is_excluded_by_strict_relations(assertion: str, verdict: Status) -> None:
     assert (
-        decide(parse_query(f"{OLD}{BOX}(assert ({assertion}))"), {"N": model(IDENTITY)}, 10).verdict
-        is verdict
+        decide(parse_query(f"{OLD}{BOX}(assert ({assertion}))"), {"N": model(IDENTITY)}, 10).status is verdict
     )
 
 
@@ -53,17 +53,17 @@ def test_the_end_itself_is_excluded_by_strict_relations(assertion: str, verdict:
 @pytest.mark.parametrize(
     ("assertions", "verdict"),
     [
-        ("(assert (> X[0,0] 0.5))(assert (<= X[0,0] 0.5))", Verdict.UNSAT),
-        ("(assert (>= X[0,0] 0.5))(assert (< X[0,0] 0.5))", Verdict.UNSAT),
-        ("(assert (> X[0,0] 0.1))(assert (<= X[0,0] 0.1))", Verdict.UNSAT),  # no float32 is 0.1
-        ("(assert (> X[0,0] 0.75))(assert (<= X[0,0] 0.5))", Verdict.UNSAT),
-        ("(assert (>= X[0,0] 0.5))(assert (<= X[0,0] 0.5))", Verdict.SAT),
-        ("(assert (> X[0,0] 0.25))(assert (<= X[0,0] 0.5))(assert (>= X[0,0] 0.5))", Verdict.SAT),
+        ("(assert (> X[0,0] 0.5))(assert (<= X[0,0] 0.5))", Status.ROBUST),
+        ("(assert (>= X[0,0] 0.5))(assert (< X[0,0] 0.5))", Status.ROBUST),
+        ("(assert (> X[0,0] 0.1))(assert (<= X[0,0] 0.1))", Status.ROBUST),  # no float32 is 0.1
+        ("(assert (> X[0,0] 0.75))(assert (<= X[0,0] 0.5))", Status.ROBUST),
+        ("(assert (>= X[0,0] 0.5))(assert (<= X[0,0] 0.5))", Status.FALSIFIED),
+        ("(assert (> X[0,0] 0.25))(assert (<= X[0,0] 0.5))(assert (>= X[0,0] 0.5))", Status.FALSIFIED),
     ],
 )
-def test_contradictions_about_an_input_are_unsat(assertions: str, verdict: Verdict, dtype: str) -> None:
+def test_contradictions_about_an_input_are_unsat(assertions: str, verdict: Status, dtype: str) -> None:
     text = VERSION + declare(2, 1, dtype) + between([0, 0], [1, 1]) + assertions + "(assert (>= Y[0,0] 0.0))"
-    assert decide(parse_query(text), {"N": model(SUM)}, 10).verdict is verdict
+    assert decide(parse_query(text), {"N": model(SUM)}, 10).status is verdict
 
 
 def test_alternatives_bound_an_input_only_if_each_of_them_does() -> None:

@@ -17,10 +17,11 @@ from surebound.errors import GraphError, QueryError, SureboundError
 from surebound.graph.onnx.file import Model, parse_model, read_bytes, read_model
 from surebound.graph.onnx.importer import network_of
 from surebound.spec.formula import atoms
+from surebound.verdict import Status
 from surebound.vnnlib.instances import read_instances
 from surebound.vnnlib.query import Query, number
 from surebound.vnnlib.runtime import Session
-from surebound.vnnlib.solve import Answer, Verdict, decide
+from surebound.vnnlib.solve import Answer, decide
 from surebound.vnnlib.text import parse_query, read_query
 from tests.vnnlib.nets import SUM, VERSION, between, declare, model, random_dense
 
@@ -168,7 +169,7 @@ def test_fuzzed_models_are_refused_or_checked() -> None:
         except SureboundError:
             outcomes["error"] += 1
         else:
-            outcomes[answer.verdict.value] += 1
+            outcomes[answer.word] += 1
             _check_answer(parsed, answer)
         if time.monotonic() > deadline:
             break
@@ -180,14 +181,14 @@ def _check_answer(parsed: Model, answer: Answer) -> None:
     session, name = Session(parsed), parsed.inputs[0].name
     points = (
         [answer.assignment["X"]]
-        if answer.verdict is Verdict.SAT
+        if answer.status is Status.FALSIFIED
         else itertools.product((0, 0.25, 0.5, 1), repeat=2)
     )
     for point in points:
         (found,) = session.run({name: np.array(point, dtype=np.float32).reshape(1, 2)}).values()
-        if answer.verdict is Verdict.SAT:
+        if answer.status is Status.FALSIFIED:
             assert found.item() >= 100_000
-        if answer.verdict is Verdict.UNSAT:
+        if answer.status is Status.ROBUST:
             assert not found.item() >= 100_000
 
 
