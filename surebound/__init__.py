@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from surebound.bounds.interval import interval_bounds
     from surebound.bounds.linear.crown import linear_bounds
     from surebound.bounds.margins import worst_margins
+    from surebound.graph import forget
     from surebound.interval import Interval
     from surebound.numerics import Soundness
     from surebound.region import Box, LinfBall
@@ -46,6 +47,7 @@ __all__ = [
     "attacks",
     "compact",
     "decide",
+    "forget",
     "interval_bounds",
     "linear_bounds",
     "load",
@@ -71,6 +73,7 @@ _HOMES = {
     "attacks": "surebound.attack.methods",
     "compact": "surebound.bounds.compact:compact",
     "decide": "surebound.search.specification:decide",
+    "forget": "surebound.graph:forget",
     "interval_bounds": "surebound.bounds.interval:interval_bounds",
     "linear_bounds": "surebound.bounds.linear.crown:linear_bounds",
     "load": "surebound.zoo:load",

@@ -22,6 +22,8 @@ SureboundError
 |   |-- StoreError                the results store is corrupt, foreign or not writable
 |   `-- QueryError                a VNN-LIB or ONNX query that is malformed or not supported
 `-- MissingExtraError (ImportError)   an optional dependency is not installed: says which extra brings it
+
+AutocastWarning (UserWarning)     autocast is on, and what is computed is about the network without it
 """
 
 from __future__ import annotations
@@ -119,3 +121,7 @@ class MissingExtraError(SureboundError, ImportError):
             f"{purpose} needs the package {package!r}, which is not installed. "
             f"Install it with: pip install 'surebound[{extra}]'"
         )
+
+
+class AutocastWarning(UserWarning):
+    """Autocast is on: what is proved is the network in its own dtype, not what the caller would run."""

@@ -118,10 +118,12 @@ class LinfBall:
             lower, upper = self.x - float(self.eps), self.x + float(self.eps)
         else:
             radius = _float_radius(self.eps, self.x.dtype)
-            quick = ends.ball(self.x, radius, *(self.clip or (-math.inf, math.inf)))
+            clip = _float_clip(self.clip, self.x.dtype)
+            quick = ends.ball(self.x, radius, *clip)
             if quick is not None:
                 return Interval(*quick)
-            lower, upper = _add_outwards(self.x, -radius), _add_outwards(self.x, radius)
+            lower = _add_outwards(self.x, -radius).clamp_(*clip)
+            return Interval(lower, _add_outwards(self.x, radius).clamp_(*clip))
         if self.clip is not None:
             lower, upper = lower.clamp_(*self.clip), upper.clamp_(*self.clip)
         return Interval(lower, upper)
@@ -164,8 +166,18 @@ def check_region(region: Region) -> None:
 
 @cache
 def _float_radius(eps: Fraction, dtype: torch.dtype) -> float:
-    """The smallest number of the dtype that is not below eps."""
+    """The smallest number of the dtype that is not below eps, whatever its sign."""
     return float(round_up(torch.tensor(float_up(eps), dtype=torch.float64), dtype))
+
+
+@cache
+def _float_clip(clip: tuple[float, float] | None, dtype: torch.dtype) -> tuple[float, float]:
+    """The closest numbers of the dtype around clip: 0.9 lies above the float32 that is closest to it."""
+    if clip is None:
+        return -math.inf, math.inf
+    low, high = (end if math.isinf(end) else exact_fraction(end, "clip") for end in clip)
+    low = low if isinstance(low, float) else -_float_radius(-low, dtype)
+    return low, high if isinstance(high, float) else _float_radius(high, dtype)
 
 
 def _add_outwards(x: Tensor, radius: float) -> Tensor:

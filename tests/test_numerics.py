@@ -85,6 +85,15 @@ def test_gamma_bounds_every_order_of_a_float32_sum():
             assert abs(Fraction(float(total)) - exact) <= Fraction(numerics.gamma(n, torch.float32)) * size
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gamma_is_n_u_over_1_minus_n_u_in_fractions(dtype):
+    u = Fraction(numerics.unit_roundoff(dtype))
+    for n in (1, 2, 3, 65, 1000, 12345, 10**6):
+        exact = n * u / (1 - n * u)
+        found = Fraction(numerics.gamma(n, dtype))
+        assert exact <= found <= exact * (1 + Fraction(1, 10**8)), n
+
+
 def test_gamma_refuses_meaningless_sums():
     with pytest.raises(InputError, match="convert the network to float64"):
         numerics.gamma(2**23, torch.float32)

@@ -52,6 +52,17 @@ def test_clip_cuts_the_ball():
     assert interval.lower.tolist() == [[0.0, 0.75]] and interval.upper.tolist() == [[0.25, 1.0]]
 
 
+@pytest.mark.parametrize("mode", [Soundness.REAL, Soundness.DEPLOYED])
+@pytest.mark.parametrize("worth", [1, 1 << 40])  # compiled, or by PyTorch
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_clip_ends_that_are_no_floats_are_rounded_outwards(mode, worth, dtype, compiled_from):
+    compiled_from(worth)
+    box = sb.LinfBall(torch.tensor([[0.85, 0.15]], dtype=dtype), "1/10", clip=(0.1, 0.9)).interval(mode)
+    low, high = Fraction(box.lower[0, 1].item()), Fraction(box.upper[0, 0].item())
+    assert low <= Fraction(1, 10) and high >= Fraction(9, 10)
+    assert high - Fraction(9, 10) < Fraction(1, 10**7) and Fraction(1, 10) - low < Fraction(1, 10**7)
+
+
 def test_truncated_decimal_is_a_smaller_ball_than_the_fraction():
     exact = sb.LinfBall(X, "8/255").interval(Soundness.DEPLOYED)
     truncated = sb.LinfBall(X, 0.03137).interval(Soundness.DEPLOYED)

@@ -21,6 +21,9 @@ ALLOWED = {
     "graph/trace.py:_graph": "what torch.export found, which becomes a graph",
     "graph/onnx/importer.py:import_model": "the nodes of an ONNX file, which become a graph",
     "vnnlib/interface.py:_structure": "the nodes of an ONNX file, compared with those of another",
+    "vnnlib/files.py:_check_export": "the nodes of an ONNX file, by name",
+    "vnnlib/operators.py:check_operators": "the nodes of an ONNX file, each run by itself",
+    "graph/identity.py": "the text of a graph, which its digest is of",
     "bounds/interval.py:_overwriting": "derived once per graph, from rules: which calls may overwrite what dies there",
 }
 """A file or one function of it -> why it may loop."""
@@ -63,7 +66,7 @@ def forbidden(root: Path) -> list[str]:
 
 def test_only_the_walk_loops_over_calls() -> None:
     assert forbidden(PACKAGE) == []
-    assert len(ALLOWED) <= 6
+    assert len(ALLOWED) <= 9
 
 
 @pytest.mark.parametrize(

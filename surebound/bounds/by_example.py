@@ -3,7 +3,9 @@
 A shape alone does not tell: ``x.flip(0)`` has the right one. So every call is run on a few random examples of which one
 is then replaced: where a value of another example changes, examples meet. A call gets operands of its own, not what the
 calls before it make of an input, because a unit that is off would hide it; and once with the network's own parameters,
-once with random ones, because a weight of 0 may hide it today.
+once with random ones, because a weight of 0 may hide it today. Every example is replaced in turn, and the two batches
+have different sizes, because a rotation by 3 leaves a batch of 3 as it is; and what reads a constant that tells
+examples apart, such as their numbers, counts as joining them: at another size it may.
 """
 
 from __future__ import annotations
@@ -15,12 +17,16 @@ import torch
 from torch import Tensor
 
 from surebound.errors import BoundError
+from surebound.flags import own_state
 from surebound.graph import Graph, Node, Program
 from surebound.graph.walk import Env, forward
 from surebound.rules import describe
 
-#: Examples of the trial, where the network does not fix their number.
-EXAMPLES = 3
+#: Examples of the trial with the network's own parameters and of that with others, where it does not fix their number.
+EXAMPLES = (3, 4)
+
+#: Rows of constants that have one per example, to see whether they are all alike.
+ROWS = 64
 
 _known: WeakKeyDictionary[Graph, frozenset[str]] = WeakKeyDictionary()
 
@@ -33,8 +39,11 @@ def mixing(program: Program) -> frozenset[str]:
         odd = {node.name for node in graph.calls(lambda n: free and n.varies and not n.by_example)}
         own = program.parameters()
         draw = torch.Generator().manual_seed(0)
-        for parameters in (own, {name: _random(value, draw) for name, value in own.items()}):
-            odd |= _seen(program, parameters)
+        with own_state():
+            odd |= _by_place(program, own) if free else set()
+            others = {name: _random(value, draw) for name, value in own.items()}
+            for parameters, batch in zip((own, others), EXAMPLES, strict=True):
+                odd |= _seen(program, parameters, batch if free else graph.input_shape[0] or 1)
         _known[graph] = frozenset(odd)
     return _known[graph]
 
@@ -61,11 +70,33 @@ def check_first_axis(node: Node, shape: torch.Size, batch: int) -> None:
         )
 
 
-def _seen(program: Program, parameters: dict[str, Any]) -> set[str]:
+def _by_place(program: Program, parameters: dict[str, Any]) -> set[str]:
+    """The calls that read a constant with one row per example whose rows differ."""
+    graph = program.graph
+    like = next((v for v in parameters.values() if isinstance(v, Tensor)), torch.empty(0))
+    shape = [ROWS, *(n or 1 for n in graph.input_shape[1:])]
+    x = torch.empty(shape, dtype=graph.dtype, device=like.device)
+    apart, found = set[str](), set[str]()
+
+    def visit(node: Node, env: Env) -> Any:
+        if node.varies:
+            found.update({node.name} if not apart.isdisjoint(node.refs()) else ())
+            return None
+        value = node.run(env)
+        if node.shape and node.shape[0] is None and isinstance(value, Tensor):
+            rows = value.nan_to_num()
+            apart.update({node.name} if not torch.equal(rows, rows[:1].expand_as(rows)) else ())
+        return value
+
+    with torch.no_grad():
+        forward(graph.steps, {**parameters, graph.input: x}, visit)
+    return found
+
+
+def _seen(program: Program, parameters: dict[str, Any], batch: int) -> set[str]:
     """The calls whose value of an example changes with another one of their operands."""
-    batch = program.graph.input_shape[0] or EXAMPLES
     known, found = _values(program, parameters, batch, None), set[str]()
-    for changed in {0, batch - 1} if batch > 1 else ():
+    for changed in range(batch) if batch > 1 else ():
         rest = [i for i in range(batch) if i != changed]
         for name, other in _values(program, parameters, batch, changed).items():
             pairs = zip(_parts(known[name]), _parts(other), strict=True)

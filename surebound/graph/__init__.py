@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from surebound.graph.fingerprint import Fingerprint
 from surebound.graph.fit import forward
+from surebound.graph.identity import digest, structure
 from surebound.graph.onnx.build import ImportedNetwork
 from surebound.graph.program import Graph, Node, Program, Ref, once_per_graph
-from surebound.graph.trace import trace
+from surebound.graph.trace import check_trace, trace
 
 __all__ = [
     "Graph",
@@ -19,6 +22,8 @@ __all__ = [
     "Node",
     "Program",
     "Ref",
+    "digest",
+    "forget",
     "forward",
     "once_per_graph",
     "program_of",
@@ -26,29 +31,79 @@ __all__ = [
 ]
 
 _Key = tuple[tuple[int, ...], torch.dtype]
-_graphs: WeakKeyDictionary[nn.Module, dict[_Key, Graph]] = WeakKeyDictionary()
+
+
+@dataclass
+class _Known:
+    """The graphs of a module as it was when its fingerprint was taken, and the batch sizes they were checked at."""
+
+    seen: Fingerprint
+    graphs: dict[_Key, Graph] = field(default_factory=dict)
+    sizes: dict[_Key, set[int]] = field(default_factory=dict)
+
+
+_known: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
+_tracing = threading.RLock()  # torch.export and a module's training flags are nobody's own
 
 
 def program_of(model: nn.Module | Program, x: Tensor) -> Program:
-    """The program of a network for inputs like ``x``: traced at the first call, reused after.
+    """Return the program of a network for inputs like ``x``: traced at the first call, reused while nothing changes.
 
-    Parameters are always the module's current ones. After changing the *structure* of a module, call
-    ``forget(model)``.
+    Parameters are always the module's current ones. Whatever else tracing could see (attributes, hooks, submodules,
+    classes) is compared at every call, and the network is traced anew after a change; ``forget(model)`` is for
+    changes that nobody can see, such as a global variable that forward() reads. At every batch size that is asked
+    for, the program is compared with the module once.
     """
     if isinstance(model, Program):
         return model
     if isinstance(model, ImportedNetwork):
         return model.program
-    known: dict[Any, Graph] = _graphs.setdefault(model, {}) if isinstance(model, nn.Module) else {}
-    for key in ((tuple(x.shape[1:]), x.dtype), (tuple(x.shape), x.dtype)):
-        if key in known:
-            return Program(known[key], model)
+    if not isinstance(model, nn.Module):
+        return trace(model, x)  # which says what is wrong
+    known, seen = _known.get(model), Fingerprint(model)
+    if known is not None and known.seen == seen:
+        for key in _keys(x):
+            if key in known.graphs and len(x) in known.sizes[key]:
+                return Program(known.graphs[key], model)
+    with _tracing:
+        return _remembered(model, x)
+
+
+def _keys(x: Tensor) -> tuple[_Key, _Key]:
+    return (tuple(x.shape[1:]), x.dtype), (tuple(x.shape), x.dtype)
+
+
+def _remembered(model: nn.Module, x: Tensor) -> Program:
+    """Trace, or find what another thread has traced; check it at this batch size."""
+    known, stale = _known.get(model), None
+    if known is not None and known.seen != Fingerprint(model):
+        known, stale = None, known
+    for key in _keys(x):
+        if known is not None and key in known.graphs:
+            program = Program(known.graphs[key], model)
+            check_trace(program, model, x, (len(x),))
+            known.sizes[key].add(len(x))
+            return program
     program = trace(model, x)
-    free = program.graph.input_shape[0] is None
-    known[(tuple(x.shape[1:]) if free else tuple(x.shape), x.dtype)] = program.graph
+    key = _keys(x)[0 if program.graph.input_shape[0] is None else 1]
+    before = None if stale is None else stale.graphs.get(key)
+    if before is not None and _same(before, program.graph):
+        program = Program(before, model)  # what is known of it stays known
+    if known is None:  # after the trace: a first call may fill caches of the module's own
+        known = _known[model] = _Known(Fingerprint(model))
+    known.graphs[key] = program.graph
+    known.sizes[key] = {len(x)}
     return program
 
 
+def _same(one: Graph, other: Graph) -> bool:
+    """Do two graphs compute the same with the same module? Constants may differ in their values."""
+    return structure(one) == structure(other) and one.parameters == other.parameters and not one.constants
+
+
 def forget(model: nn.Module) -> None:
-    """Trace this network anew next time."""
-    _graphs.pop(model, None)
+    """Trace this network anew next time: needed after a change that its attributes, hooks and classes do not show.
+
+    >>> forget(nn.Linear(2, 2))
+    """
+    _known.pop(model, None)

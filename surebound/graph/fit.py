@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from surebound.errors import InputError, SureboundError
+from surebound.flags import own_state
 
 
 def forward(model: nn.Module, x: Tensor) -> Tensor:
@@ -54,7 +55,7 @@ def first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def evaluating(model: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Evaluation mode inside, each submodule's own mode after; gradients work, even in inference mode."""
+    """Evaluation mode inside, each submodule's own mode after; no autocast; gradients work, even in inference mode."""
     if not callable(model):
         raise InputError(f"the model is a {type(model).__name__}; give a torch.nn.Module or a callable")
     training = [m for m in model.modules() if m.training] if isinstance(model, nn.Module) else []
@@ -62,7 +63,7 @@ def evaluating(model: Callable[[Tensor], Tensor]) -> Iterator[None]:
         # One flag per submodule, not model.eval(): parts that their owner has frozen stay frozen after.
         for module in training:
             module.training = False
-        with torch.inference_mode(False):
+        with own_state(), torch.inference_mode(False):
             yield
     finally:
         for module in training:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from surebound.errors import DataDependentError, GraphError, InputError, TraceMismatchError
+from surebound.flags import kept_state
 from surebound.graph.fit import evaluating, first_line, forward
 from surebound.graph.program import PART, SIZE, First, Graph, Node, Program, Ref, live
 from surebound.graph.quiet import quiet
@@ -33,8 +35,8 @@ _ASSERTIONS = ("_assert", "sym_constrain", "_assert_scalar", "_assert_tensor_met
 def trace(model: nn.Module, example: Tensor) -> Program:
     """Trace a network on inputs shaped like ``example`` (B, ...), with a free batch size where it allows it.
 
-    The module is traced in eval mode and left as it was. The result is compared with the module on random
-    inputs; a trace that computes something else is refused.
+    The module is traced in eval mode, without autocast, and left as it was. The result is compared with the module on
+    random inputs, also one at a time; a trace that computes something else is refused.
 
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
     >>> [node.op for node in trace(net, torch.zeros(1, 2)).graph.nodes]
@@ -42,10 +44,10 @@ def trace(model: nn.Module, example: Tensor) -> Program:
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"the model is a {type(model).__name__}; give a torch.nn.Module")
-    with evaluating(model):
-        graph = _graph(model, example)
-        program = Program(graph, model)
-        _check(program, model, example)
+    with kept_state(), evaluating(model):
+        program = Program(_graph(model, example), model)
+    fixed = program.graph.input_shape[0]
+    check_trace(program, model, example, (1, 2, 5, len(example)) if fixed is None else (fixed,))
     return program
 
 
@@ -133,8 +135,7 @@ def _export(model: nn.Module, example: Tensor) -> tuple[torch.export.ExportedPro
                 f"the network's control flow depends on tensor values; no bound can follow it: {first_line(error)}\n"
                 "Write the choice with tensor operations (torch.where, torch.maximum, clamp) instead of if/while."
             ) from error
-        with torch.no_grad():
-            forward(model, example)  # says so where the inputs do not fit the network
+        forward(model, example)  # says so where the inputs do not fit the network
         raise GraphError(
             f"torch.export could not trace the network: {first_line(error)}\n"
             f"(with a free batch size: {first_line(free_failed)})\n"
@@ -143,7 +144,7 @@ def _export(model: nn.Module, example: Tensor) -> tuple[torch.export.ExportedPro
 
 
 def _run_export(model: nn.Module, x: Tensor, dynamic: Any) -> torch.export.ExportedProgram:
-    with quiet(), torch.no_grad():
+    with quiet():
         exported = torch.export.export(model, (x,), dynamic_shapes=dynamic, strict=False)
         functional: torch.export.ExportedProgram = exported.run_decompositions({})
         return functional
@@ -153,6 +154,8 @@ def _node(node: fx.Node, varies: set[str]) -> Node:
     op = _op_name(node.target)
     args, kwargs = _freeze(node.args), {key: _freeze(value) for key, value in node.kwargs.items()}
     value = node.meta.get("val")
+    if not node.all_input_nodes and isinstance(value, Tensor) and _takes_dtype(node.target):
+        kwargs["dtype"] = value.dtype  # not whatever the default is when the program runs
     depends = any(parent.name in varies for parent in node.all_input_nodes) and op != SIZE
     if depends:
         varies.add(node.name)
@@ -172,6 +175,11 @@ def _node(node: fx.Node, varies: set[str]) -> Node:
         shape=shape,
         by_example=by_example,
     )
+
+
+def _takes_dtype(target: Any) -> bool:
+    schema = getattr(target, "_schema", None)
+    return schema is not None and any(each.name == "dtype" and each.kwarg_only for each in schema.arguments)
 
 
 def _by_example(shape: torch.Size) -> bool:
@@ -222,26 +230,36 @@ def _source_line(node: fx.Node) -> str:
     return found
 
 
-def _check(program: Program, model: nn.Module, example: Tensor) -> None:
+def check_trace(program: Program, model: nn.Module, example: Tensor, sizes: Iterable[int]) -> None:
+    """Refuse a program that differs from the module on random batches of inputs like ``example``, of these sizes."""
     generator = torch.Generator().manual_seed(0)
-    sizes = (2, 5) if program.graph.input_shape[0] is None else (program.graph.input_shape[0],)
-    with torch.no_grad():
-        for size in sizes:
+    with kept_state(), evaluating(model):
+        for size in dict.fromkeys(max(1, each) for each in sizes):
             shape = (size, *example.shape[1:])
             x = torch.rand(shape, generator=generator, dtype=torch.float64).to(example)
-            expected, got = forward(model, x), program(x)
-            if got.shape != expected.shape:
-                raise TraceMismatchError(
-                    f"the traced network returns {tuple(got.shape)}, the module {tuple(expected.shape)}"
-                )
-            _check_finite(model, expected)
-            scale = expected.abs().max().clamp(min=1.0)
-            if not bool((got - expected).abs().max() <= TRACE_TOLERANCE * scale):
-                raise TraceMismatchError(
-                    f"the traced network differs from the module by {float((got - expected).abs().max()):.3g} on "
-                    "random inputs; is forward() random, or does it read state that changes? "
-                    "Make it a function of its input."
-                )
+            _compare(program, model, x)
+
+
+def _compare(program: Program, model: nn.Module, x: Tensor) -> None:
+    expected, again, got = forward(model, x.clone()), forward(model, x.clone()), program(x)
+    if got.shape != expected.shape:
+        raise TraceMismatchError(
+            f"the traced network returns {tuple(got.shape)}, the module {tuple(expected.shape)} for {len(x)} input(s)"
+        )
+    _check_finite(model, expected)
+    scale = expected.abs().max().clamp(min=1.0)
+    apart = (got - expected).abs().max()
+    if not bool(apart <= TRACE_TOLERANCE * scale):
+        raise TraceMismatchError(
+            f"the traced network differs from the module by {float(apart):.3g} on {len(x)} random input(s); is "
+            "forward() random, does it read state that changes, or does it look at the batch size? "
+            "Make it a function of its input."
+        )
+    if x.device.type == "cpu" and not torch.equal(expected, again):
+        raise TraceMismatchError(
+            f"the module gives two results for one input, {float((again - expected).abs().max()):.3g} apart; is "
+            "forward() random, or does it read state that changes? Make it a function of its input."
+        )
 
 
 def _check_finite(model: nn.Module, outputs: Tensor) -> None:

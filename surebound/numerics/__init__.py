@@ -33,6 +33,7 @@ from surebound.numerics.sums import (
     CACHE_ENTRIES,
     abs_dot,
     add_up,
+    by_rows,
     cache_blocks,
     dot,
     dot_rounding,
@@ -47,7 +48,7 @@ from surebound.numerics.unknown import defined, no_information, nothing_known, p
 __all__ = [
     "CACHE_ENTRIES", "FEW_ROUNDINGS", "FUNCTION_ERROR", "PREPAID_ROUNDINGS", "SOLVER_FEASIBILITY",
     "TRACE_TOLERANCE", "UNDERFLOW", "WITNESS_MARGIN", "AffineRounding", "Soundness", "abs_dot",
-    "add_up", "amply_up", "cache_blocks", "covering", "defined", "dot", "dot_rounding", "down",
+    "add_up", "amply_up", "by_rows", "cache_blocks", "covering", "defined", "dot", "dot_rounding", "down",
     "exact_fraction", "extent_of_sizes", "float_up", "gamma", "has_subnormal", "next_down", "next_up",
     "no_information", "nothing_known", "outer_float32", "outward", "pay", "per_example", "proved",
     "round_down", "round_up", "several_sums", "slightly_up", "step_towards", "strictly_above",

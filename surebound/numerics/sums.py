@@ -17,6 +17,16 @@ def per_example(size: Tensor) -> Tensor:
     return size.amax(dim=tuple(range(1, size.dim()))) if size.dim() > 1 else size
 
 
+def by_rows(value: Tensor) -> Tensor:
+    """(B, ...) as (B, n); also one number per example, (B,), which has no second axis to flatten from.
+
+    >>> import torch
+    >>> by_rows(torch.zeros(4)).shape, by_rows(torch.zeros(4, 2, 3)).shape
+    (torch.Size([4, 1]), torch.Size([4, 6]))
+    """
+    return value.flatten(1) if value.dim() > 1 else value.unsqueeze(1)
+
+
 #: Entries of an array that a blocked loop works on at a time: a few of them fit a core's cache.
 CACHE_ENTRIES = 1 << 16
 

@@ -6,11 +6,16 @@ import dataclasses
 import functools
 import hashlib
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
 from safetensors.torch import save
+from torch import nn
+
+from surebound.errors import SureboundError
+from surebound.graph import digest, program_of
+from surebound.graph.fit import evaluating
 
 #: Packages that cannot turn a bound into a proof: a change in, say, a report does not outdate any verdict.
 _BESIDE = ("cli", "data", "experiment", "models", "report", "reproduction", "train", "zoo")
@@ -21,7 +26,7 @@ class Identity:
     """What a results store belongs to.
 
     ``weights`` is the hash of the network's state, ``spec`` a line that names the question (property, input
-    range), ``code`` the version of everything that can say "robust".
+    range, the network as traced), ``code`` the version of everything that can say "robust".
     """
 
     weights: str
@@ -44,6 +49,26 @@ def weights_hash(state: Mapping[str, torch.Tensor]) -> str:
     return hashlib.sha256(save(tensors)).hexdigest()
 
 
+def network_digest(model: nn.Module, x: torch.Tensor) -> str:
+    """Tell networks apart that compute something else on inputs like x (B, ...): by the program as traced.
+
+    A network that cannot be traced has no proofs; its attacks are told apart by its tensors, its plain attributes
+    and what it prints.
+    """
+    try:
+        with evaluating(model):
+            return f"program {digest(program_of(model, x))[:16]}"
+    except SureboundError:
+        plain = [
+            (name, key, value)
+            for name, module in model.named_modules()
+            for key, value in sorted(vars(module).items())
+            if key != "training" and isinstance(value, (bool, int, float, str, tuple))
+        ]
+        tensors = weights_hash({**dict(model.named_parameters()), **dict(model.named_buffers())})
+        return f"module {hashlib.sha256(f'{tensors} {plain} {model!r}'.encode()).hexdigest()[:16]}"
+
+
 def example_hash(image: torch.Tensor, label: int) -> str:
     """Short hash of one example, image (C, H, W): tells that an index still means the same picture."""
     digest = hashlib.sha256(f"{tuple(image.shape)} {image.dtype} {label}".encode())
@@ -54,14 +79,19 @@ def example_hash(image: torch.Tensor, label: int) -> str:
 @functools.cache
 def code_version() -> str:
     """The package's version and a hash of the sources that can say "robust"."""
-    package = Path(__file__).resolve().parent.parent
-    digest = hashlib.sha256()
-    for file in sorted([*package.rglob("*.py"), *package.rglob("*.c")]):
-        name = file.relative_to(package)
-        if name.parts[0] not in _BESIDE:
-            digest.update(name.as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    found = hashlib.sha256()
+    for name, content in sources(Path(__file__).resolve().parent.parent):
+        found.update(name.as_posix().encode() + b"\0" + content + b"\0")
     try:
         version = importlib.metadata.version("surebound")
     except importlib.metadata.PackageNotFoundError:
         version = "source"
-    return f"{version}+{digest.hexdigest()[:12]}"
+    return f"{version}+{found.hexdigest()[:12]}"
+
+
+def sources(package: Path) -> Iterator[tuple[Path, bytes]]:
+    """Every source file of a package that can say "robust", by its path there, and its content."""
+    for file in sorted(each for suffix in ("py", "c", "h") for each in package.rglob(f"*.{suffix}")):
+        name = file.relative_to(package)
+        if name.parts[0] not in _BESIDE:
+            yield name, file.read_bytes()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -24,7 +23,7 @@ from surebound.search.record import Record
 from surebound.search.verdicts import Example, Setting, example_of
 from surebound.spec import check_labels
 from surebound.verify.cluster import check_cluster, cluster_pool
-from surebound.verify.identity import Identity, code_version, example_hash, weights_hash
+from surebound.verify.identity import Identity, code_version, example_hash, network_digest, weights_hash
 from surebound.verify.pool import Executor, Inline, ProcessPool
 from surebound.verify.results import Results
 from surebound.verify.schedule import Schedule
@@ -213,11 +212,10 @@ def _checked(
 
 
 def identity_of(model: nn.Module, images: Tensor, clip: tuple[float, float] | None) -> Identity:
-    """What results belong to: the weights, the question, and the code that answers it."""
-    # The architecture is part of the question: weights alone do not tell a stride or a padding.
-    architecture = hashlib.sha256(repr(model).encode()).hexdigest()[:12]
+    """What results belong to: the weights, the network as traced, the question, and the code that answers it."""
     shape = "x".join(str(size) for size in images.shape[1:])
-    spec = f"label stays the largest output; inputs {shape} in {clip}; architecture {architecture}"
+    network = network_digest(model, images[:1])
+    spec = f"label stays the largest output; inputs {shape} in {clip}; {network}"
     return Identity(weights_hash(model.state_dict()), spec, code_version())
 
 

@@ -20,7 +20,7 @@ from surebound.search.record import Record
 from surebound.verdict import Status
 from surebound.verify.identity import Identity
 from surebound.verify.sqlite_file import check, connect, connect_readonly, prepare, transaction, translated
-from surebound.verify.store_rows import COLUMNS, pack, record_of
+from surebound.verify.store_rows import COLUMNS, pack, radius_of, record_of
 
 
 class Store:
@@ -87,8 +87,9 @@ class Store:
     def add(self, records: Sequence[Record], cascade: str) -> None:
         """Write records in one transaction; they are on disk when this returns.
 
-        A decision is never overwritten by a non-decision. Two opposite decisions on one example raise: one of
-        them is wrong, and silence would hide which.
+        A decision is never overwritten by a non-decision on the same example. Two opposite decisions on one example
+        raise: one of them is wrong, and silence would hide which. What was found about another example under the
+        same number (a file that was overwritten) is replaced.
         """
         if self._identity is None:
             raise StoreError(f"{self.path} was opened for reading. Use Store.open to add results.")
@@ -99,8 +100,8 @@ class Store:
     def _put(self, record: Record, cascade: str, code: str) -> None:
         verdict = record.verdict
         old = self._connection.execute(
-            "SELECT status, stage, float_sound FROM result WHERE subject = ? AND eps = ? AND idx = ?",
-            (self._subject, str(record.eps), record.index),
+            "SELECT status, stage, float_sound FROM result WHERE subject = ? AND eps = ? AND idx = ? AND example = ?",
+            (self._subject, str(record.eps), record.index, record.example),
         ).fetchone()
         if old is not None:
             before = Status(old[0])
@@ -166,7 +167,7 @@ class Store:
             rows = self._connection.execute(
                 "SELECT DISTINCT eps FROM result WHERE subject = ?", (self._one_subject(),)
             ).fetchall()
-        return sorted(Fraction(row[0]) for row in rows)
+            return sorted(radius_of(row[0]) for row in rows)
 
     def records(
         self, *, eps: Fraction | None = None, status: Iterable[Status] | None = None, stage: str | None = None
@@ -229,6 +230,11 @@ def _refuse_foreign(
             raise StoreError(
                 f"{path} holds results of other weights (sha256 {weights[:12]}, "
                 f"now {identity.weights[:12]}). {advice}"
+            )
+        if "; architecture " in spec and "; architecture " not in identity.spec:
+            raise StoreError(
+                f"{path} was written when results named a network by its weights and what it prints, which does not "
+                f"tell every two networks apart. Its results can still be read and reported. {advice}"
             )
         if spec != identity.spec:
             raise StoreError(

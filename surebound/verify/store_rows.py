@@ -36,6 +36,14 @@ def unpack(blob: bytes | None) -> torch.Tensor | None:
     return torch.from_numpy(np.load(io.BytesIO(zlib.decompress(blob)), allow_pickle=False))
 
 
+def radius_of(text: object) -> Fraction:
+    """A stored radius; raises ValueError when it is none."""
+    try:
+        return Fraction(str(text))
+    except ZeroDivisionError:
+        raise ValueError(f"eps {text!r} is no number") from None
+
+
 def record_of(row: Sequence[object]) -> Record:
     """A record from the columns ``COLUMNS``; raises ValueError when they do not make one."""
     idx, label, prediction, eps, status, stage, bound, sound, seconds, times, detail, witness, example = row
@@ -53,7 +61,7 @@ def record_of(row: Sequence[object]) -> Record:
         index=int(str(idx)),
         label=int(str(label)),
         prediction=int(str(prediction)),
-        eps=Fraction(str(eps)),
+        eps=radius_of(eps),
         verdict=verdict,
         example=str(example),
         stage_seconds=spent,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
 
+from surebound.region import LinfBall
 from surebound.search.cascade import Cascade
 from surebound.search.record import Record
 from surebound.search.verdicts import Example, Setting, StageFailure, decide
 from surebound.search.workspace import Workspace
+from surebound.verdict import Status
+from surebound.verify.agreement import check_agreement
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,9 +70,22 @@ class Work:
                     torch.from_numpy(unit.examples[0].image[None])
                 )  # not on the first stage's clock
             records, undecided = decide(stages, unit.examples, self.setting, workspace)
+            self._check(unit, records, workspace)
         except StageFailure as failure:
             error = failure.__cause__
             text = str(error).strip().splitlines()
             reason = f"{type(error).__name__}: {text[0] if text else ''}"
             return Answer(failure=reason, stage=failure.stage)
         return Answer(tuple(records), tuple(undecided))
+
+    def _check(self, unit: Unit, records: Sequence[Record], workspace: Workspace) -> None:
+        """Before a proof leaves: the program that was bounded is the network, on the examples that were proved."""
+        proved = {record.index for record in records if record.verdict.status is Status.ROBUST}
+        images = [torch.from_numpy(each.image) for each in unit.examples if each.index in proved]
+        if not images:
+            return
+        region = LinfBall(torch.stack(images), unit.examples[0].eps, self.setting.clip)
+        try:
+            check_agreement(workspace.program(region.x), self.model, region, self.setting.seed)
+        except Exception as error:
+            raise StageFailure("agreement") from error

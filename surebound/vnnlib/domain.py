@@ -58,17 +58,23 @@ Ends = tuple[Fraction, ...]
 
 
 def bounds(query: Query, formula: All, places: Mapping[int, int]) -> tuple[Ends, Ends, Formula]:
-    """The box that the assertions themselves give, and the rest of the formula."""
+    """Return the box that the assertions themselves give, and the rest of the formula.
+
+    The box is closed: of strict bounds it keeps the end, unless nothing but that end would be left.
+    """
     count = len(set(places.values()))
     low: list[Fraction | None] = [None] * count
     high: list[Fraction | None] = [None] * count
     rest: list[Formula] = []
+    open_ends: set[tuple[int, Fraction]] = set()
     for part in formula.parts:
         bound = as_bound(part, places) if isinstance(part, Atom) else None
         if bound is None:
             rest.append(part)
             continue
         place, value, is_lower = bound
+        if isinstance(part, Atom) and part.strict:
+            open_ends.add((place, value))
         now = low[place] if is_lower else high[place]
         if is_lower:
             low[place] = value if now is None else max(now, value)
@@ -86,6 +92,8 @@ def bounds(query: Query, formula: All, places: Mapping[int, int]) -> tuple[Ends,
             raise QueryError(
                 f"the input {variable.name}[{_index(variable, index)}] is not bounded {side}; every input needs bounds"
             )
+    if any(low[place] == high[place] == value for place, value in open_ends):
+        rest.append(Any(()))  # x > 1/2 and x <= 1/2: nothing is left
     return tuple(v for v in low if v is not None), tuple(v for v in high if v is not None), All(tuple(rest))
 
 

@@ -10,13 +10,15 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from surebound.bounds.interval import propagate
 from surebound.errors import QueryError, TraceMismatchError
-from surebound.graph import ImportedNetwork, program_of
+from surebound.graph import ImportedNetwork, Program, program_of
 from surebound.graph.onnx.export import export_program
-from surebound.graph.onnx.file import parse_model, read_model
-from surebound.graph.onnx.importer import network_of
-from surebound.numerics import TRACE_TOLERANCE
-from surebound.vnnlib.check import check_import
+from surebound.graph.onnx.file import Model, parse_model, read_model
+from surebound.interval import Interval
+from surebound.numerics import Soundness
+from surebound.vnnlib.check import checked_network, points_around
+from surebound.vnnlib.runtime import Session
 from surebound.vnnlib.write import robustness_query, write_query
 
 
@@ -26,24 +28,50 @@ def load_onnx(path: str | Path) -> ImportedNetwork:
     It can be given to everything that takes a network: bounds, attacks, ``verify``. Its input has no batch axis of its
     own: a file for (1, C, H, W) takes (B, C, H, W).
     """
-    model = read_model(path)
-    network = network_of(model)
-    check_import(network, model)
-    return network.eval()
+    return checked_network(read_model(path))
 
 
 def write_network(model: nn.Module, example: Tensor, path: str | Path) -> None:
-    """Write a network as ONNX for one example (1, ...); kept only if it reads back as the same network."""
-    content = export_program(program_of(model, example))
+    """Write a network as ONNX for one example (1, ...); kept only if it reads back as the same network.
+
+    onnxruntime runs the file at several inputs, and of every call its value must lie within our bounds at that point.
+    """
+    program = program_of(model, example)
+    content = export_program(program)
     parsed = parse_model(content, str(path))
-    again = network_of(parsed)
-    check_import(again, parsed)
-    with torch.no_grad():
-        expected, got = model.eval()(example), again(example)
-    scale = expected.abs().max().clamp(min=1.0)
-    if not bool((expected.reshape(got.shape) - got).abs().max() <= TRACE_TOLERANCE * scale):
-        raise TraceMismatchError(f"{path}: the exported network differs from the module; please report this")
+    checked_network(parsed)
+    _check_export(program, parsed, example)
     _write(Path(path), content)
+
+
+def _check_export(program: Program, written: Model, example: Tensor) -> None:
+    """Compare every call of a written file with the program's, which has it under the same name."""
+    inner = {name for node in written.nodes for name in node.output}
+    names = [node.name for node in program.graph.calls(lambda n: n.varies and n.name in inner)]
+    session = Session(written, names)
+    for x in points_around(example):
+        bounds = _bounds_at(program, x)
+        found = session.run({written.inputs[0].name: x.numpy()})
+        for name in names:
+            value = torch.from_numpy(found[name].copy())
+            if value.shape != bounds[name].shape or not bool(bounds[name].contains(value).all()):
+                op = program.graph.by_name[name].op
+                raise TraceMismatchError(
+                    f"{written.source}: {op} differs in the exported network; please report this"
+                )
+
+
+def _bounds_at(program: Program, x: Tensor) -> dict[str, Interval]:
+    """Bounds of every call that varies at one point x (1, ...), by name."""
+    found: dict[str, Interval] = {}
+    with torch.no_grad():
+        propagate(
+            program,
+            Interval.point(x),
+            Soundness.DEPLOYED,
+            observe=lambda node, bounds: found.__setitem__(node.name, bounds),
+        )
+    return found
 
 
 def write_questions(

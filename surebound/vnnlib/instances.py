@@ -72,7 +72,11 @@ def run_instances(
     mix: bool = False,
     report: Callable[[Record], None] | None = None,
 ) -> list[Record]:
-    """Decide what the store in the directory ``out`` has not settled yet; every record of the list, in order."""
+    """Decide what the store in the directory ``out`` has not settled yet; every record of the list, in order.
+
+    What is settled counts only for the files as they are now: a line whose files cannot be read or imported any more
+    is an error, whatever was known of them before.
+    """
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     names = [(each.onnx.name, each.vnnlib.name) for each in instances]

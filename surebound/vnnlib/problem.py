@@ -24,6 +24,7 @@ from surebound.spec.formula import Formula, as_bound, atoms, renamed
 from surebound.vnnlib.check import compare, samples
 from surebound.vnnlib.domain import bounds, places, unify
 from surebound.vnnlib.interface import assign, check_interface, fits
+from surebound.vnnlib.operators import check_operators
 from surebound.vnnlib.query import Kind, Network, Query, Variable
 from surebound.vnnlib.runtime import Array, Session
 
@@ -55,6 +56,7 @@ def build(query: Query, models: Mapping[str, Model]) -> Problem:
         if key not in imported:
             operands = [given[each.name] for each in network.inputs]
             imported[key] = import_model(builder, files[network.name], operands)
+            check_operators(imported[key])
         values |= _tensors(network, imported[key], query.version)
     rest = renamed(rest, _same_values(query, values))
     merged, columns = _outputs(query, rest, place, builder, given | values)
@@ -183,14 +185,14 @@ def _check(problem: Problem) -> None:
         return  # no input at all: no network will be asked
     box = problem.box(problem.lower, problem.upper)
     variables = [each.name for each in problem.query.variables]
-    for x in samples(problem.network.graph.input_shape[1:], box):
-        values = run(problem, running, x)
-        if problem.columns:
-            whole = np.concatenate(
-                [values[name].reshape(-1) for name in variables]
-            )  # by number of the element
-            expected = whole[list(problem.columns)]
-        else:
-            first = next(each for each in problem.query.variables if each.kind is Kind.OUTPUT)
-            expected = values[first.name].reshape(-1)
-        compare(problem.network, x, torch.from_numpy(expected.copy()).unsqueeze(0), "the query's networks")
+    x = samples(problem.network.graph.input_shape[1:], box)
+    found = [run(problem, running, each) for each in x]
+    if problem.columns:
+        wanted = list(problem.columns)  # by number of the element
+        expected = [
+            np.concatenate([values[name].reshape(-1) for name in variables])[wanted] for values in found
+        ]
+    else:
+        first = next(each for each in problem.query.variables if each.kind is Kind.OUTPUT)
+        expected = [values[first.name] for values in found]
+    compare(problem.network, torch.cat(x), expected, "the query's networks")

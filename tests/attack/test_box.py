@@ -77,3 +77,18 @@ def test_projection_always_lands_in_the_box(value):
 def test_an_unbounded_region_is_refused():
     with pytest.raises(RegionError, match=r"reaches infinity.*bounded region"):
         InnerBox.of(Box(torch.zeros(1, 1), torch.full((1, 1), math.inf)))
+
+
+@pytest.mark.parametrize(
+    ("x", "eps"), [(-(2.0**-60), 1), (2.0**-60, 1), (-(2.0**-80), 3), (2.0**-100, "1/4"), (-1e-30, "1/2")]
+)
+def test_a_distance_that_float64_rounds_to_the_radius_is_still_measured_exactly(x, eps):
+    """1 - x rounds to 1 in float64 for tiny x: only the error of that sum tells on which side of the radius it is."""
+    region = LinfBall(torch.tensor([[x]]), eps)
+    box = InnerBox.of(region)
+    center, radius = Fraction(region.x.item()), Fraction(eps)
+    low, high = Fraction(box.lower.item()), Fraction(box.upper.item())
+    assert center - radius <= low and high <= center + radius
+    for end, away in ((box.upper, math.inf), (box.lower, -math.inf)):  # and the next float is outside
+        beyond = Fraction(torch.nextafter(end, torch.full_like(end, away)).item())
+        assert abs(beyond - center) > radius

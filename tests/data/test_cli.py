@@ -100,9 +100,22 @@ def test_fetch_says_what_cannot_be_fetched(app: typer.Typer, tmp_path: Path) -> 
     assert run(app, "fetch", "mnnist").exit_code == 2
 
 
-def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_shown_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
     with progress_bars() as progress:
         progress("file", 1, None)
         progress("file", 2, 4)
         progress("other", 4, 4)
+    shown = capsys.readouterr()
+    assert "file" in shown.err and "2/4 bytes" in shown.err
+    assert "other" in shown.err and "4/4 bytes" in shown.err
+    assert shown.out == ""
+
+
+def test_nothing_is_shown_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bars() as progress:
+        progress("file", 2, 4)
+    assert capsys.readouterr() == ("", "")

@@ -162,6 +162,20 @@ def test_what_the_table_does_not_name_is_unknown() -> None:
     assert read_status("gurobi", "INF_OR_UNBD") is SolverStatus.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("solver", "optimal", "nearly"),
+    [
+        ("highs", "kOptimal", ("kTimeLimit", "kObjectiveBound", "kSolutionLimit", "kInterrupt", "kUnknown")),
+        ("scip", "optimal", ("gaplimit", "bestsollimit", "sollimit", "timelimit", "userinterrupt")),
+        ("gurobi", "OPTIMAL", ("SUBOPTIMAL", "NUMERIC", "TIME_LIMIT", "SOLUTION_LIMIT", "INTERRUPTED")),
+    ],
+)
+def test_nearly_optimal_is_not_optimal(solver, optimal, nearly):
+    assert read_status(solver, optimal) is SolverStatus.OPTIMAL
+    for name in nearly:
+        assert read_status(solver, name) not in (SolverStatus.OPTIMAL, SolverStatus.INFEASIBLE), name
+
+
 @pytest.mark.parametrize("status", list(SolverStatus))
 def test_only_trusted_statuses_have_a_bound(status: SolverStatus) -> None:
     outcome = Outcome(status, dual_bound=-1.0)

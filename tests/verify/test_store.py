@@ -73,6 +73,43 @@ def test_a_decision_is_never_replaced_by_a_shrug(path: Path) -> None:
         assert [each.verdict.status for each in store.records()] == [Status.ROBUST, Status.ROBUST]
 
 
+def proof(index: int, stage: str, *, sound: bool) -> Record:
+    verdict = Verdict(Status.ROBUST, stage, -1.0, seconds=0.5, float_sound=sound)
+    return dataclasses.replace(record(index), verdict=verdict)
+
+
+def test_a_proof_for_floats_is_not_replaced_by_one_within_a_tolerance(path: Path) -> None:
+    with Store.open(path, SELF) as store:
+        store.add([proof(0, "interval", sound=True), proof(1, "mip", sound=False)], "fast")
+        store.add([proof(0, "mip", sound=False), proof(1, "interval", sound=True)], "default")
+        kept = {each.index: each.verdict for each in store.records()}
+    assert {index: (each.stage, each.float_sound) for index, each in kept.items()} == {
+        0: ("interval", True),
+        1: ("interval", True),
+    }
+
+
+def test_what_was_found_about_another_example_is_replaced(path: Path) -> None:
+    with Store.open(path, SELF) as store:
+        store.add([record(0, Status.ROBUST)], "fast")
+        store.add([record(0, Status.ERROR, example="another")], "fast")
+        assert [each.verdict.status for each in store.records()] == [Status.ERROR]
+        store.add([record(0, Status.FALSIFIED, example="a third")], "fast")  # no contradiction
+        assert [each.verdict.status for each in store.records()] == [Status.FALSIFIED]
+
+
+def test_a_radius_that_is_no_number_is_a_corrupt_row(path: Path) -> None:
+    with Store.open(path, SELF) as store:
+        store.add([record(0)], "fast")
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE result SET eps = '1/0'")
+    connection.close()
+    with Store.read(path) as store:
+        for read in (store.radii, lambda: list(store.records())):
+            with pytest.raises(StoreError, match="is corrupt .unreadable row: eps '1/0' is no number"):
+                read()
+
+
 def test_contradictions_are_loud(path: Path) -> None:
     with Store.open(path, SELF) as store:
         store.add([record(0, Status.ROBUST)], "fast")

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
+import itertools
 import random
 import time
+from collections import Counter
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from surebound.errors import GraphError, QueryError, SureboundError
-from surebound.graph.onnx.file import parse_model, read_bytes, read_model
+from surebound.graph.onnx.file import Model, parse_model, read_bytes, read_model
 from surebound.graph.onnx.importer import network_of
+from surebound.spec.formula import atoms
+from surebound.verdict import Status
 from surebound.vnnlib.instances import read_instances
-from surebound.vnnlib.query import number
-from surebound.vnnlib.solve import decide
+from surebound.vnnlib.query import Query, number
+from surebound.vnnlib.runtime import Session
+from surebound.vnnlib.solve import Answer, decide
 from surebound.vnnlib.text import parse_query, read_query
 from tests.vnnlib.nets import SUM, VERSION, between, declare, model, random_dense
 
@@ -110,7 +116,7 @@ def test_files_that_are_nothing(content: bytes, tmp_path: Path) -> None:
 
 def test_fuzzed_queries_give_an_error_or_a_query() -> None:
     """A fixed budget of damaged texts: nothing but our own errors comes out."""
-    chance, deadline = random.Random(0), time.monotonic() + 8
+    chance, deadline, outcomes = random.Random(0), time.monotonic() + 8, Counter[str]()
     for _ in range(1500):
         text = list(chance.choice((OLD, NEW)))
         for _ in range(chance.randint(1, 6)):
@@ -126,15 +132,28 @@ def test_fuzzed_queries_give_an_error_or_a_query() -> None:
                 del text[at:]
             if not text:
                 break
-        with contextlib.suppress(SureboundError):
-            parse_query("".join(text))
+        query = _parsed("".join(text))
+        outcomes["error" if query is None else "query"] += 1
+        if query is not None:
+            count = sum(variable.size for variable in query.variables)
+            for atom in atoms(query.formula):  # it speaks of what it declares, in exact numbers
+                assert all(0 <= element < count and coefficient for element, coefficient in atom.terms)
+                assert isinstance(atom.constant, Fraction)
         if time.monotonic() > deadline:
             break
+    assert outcomes["error"] and outcomes["query"], outcomes
+
+
+def _parsed(text: str) -> Query | None:
+    try:
+        return parse_query(text)
+    except SureboundError:
+        return None
 
 
 def test_fuzzed_models_are_refused_or_checked() -> None:
     """Damaged ONNX bytes: refused, or imported as what onnxruntime says they are; never another exception."""
-    chance, deadline = random.Random(1), time.monotonic() + 10
+    chance, deadline, outcomes = random.Random(1), time.monotonic() + 10, Counter[str]()
     content = random_dense([2, 3, 1], 0)
     query = parse_query(VERSION + declare(2, 1) + between([0, 0], [1, 1]) + "(assert (>= Y[0,0] 100000.0))")
     for _ in range(300):
@@ -143,12 +162,34 @@ def test_fuzzed_models_are_refused_or_checked() -> None:
             broken[chance.randrange(len(broken))] = chance.randrange(256)
         if chance.random() < 0.2:
             del broken[chance.randrange(len(broken)) :]
-        with contextlib.suppress(SureboundError):
+        try:
             parsed = parse_model(bytes(broken))
             network_of(parsed)
-            decide(query, {"N": parsed}, 1.0)
+            answer = decide(query, {"N": parsed}, 1.0)
+        except SureboundError:
+            outcomes["error"] += 1
+        else:
+            outcomes[answer.word] += 1
+            _check_answer(parsed, answer)
         if time.monotonic() > deadline:
             break
+    assert outcomes["error"] and outcomes["unsat"], outcomes
+
+
+def _check_answer(parsed: Model, answer: Answer) -> None:
+    """Is there an output of at least 100,000 over the unit box? By onnxruntime, on a grid and at the answer's point."""
+    session, name = Session(parsed), parsed.inputs[0].name
+    points = (
+        [answer.assignment["X"]]
+        if answer.status is Status.FALSIFIED
+        else itertools.product((0, 0.25, 0.5, 1), repeat=2)
+    )
+    for point in points:
+        (found,) = session.run({name: np.array(point, dtype=np.float32).reshape(1, 2)}).values()
+        if answer.status is Status.FALSIFIED:
+            assert found.item() >= 100_000
+        if answer.status is Status.ROBUST:
+            assert not found.item() >= 100_000
 
 
 def test_instances_that_are_no_list(tmp_path: Path) -> None:

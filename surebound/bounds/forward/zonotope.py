@@ -14,7 +14,7 @@ from surebound.bounds.forward.domain import Forward, Map, blocks
 from surebound.bounds.linear.intermediate import MEMORY
 from surebound.graph import Program
 from surebound.interval import Interval
-from surebound.numerics import FEW_ROUNDINGS, Soundness, gamma, nothing_known, round_up, several_sums
+from surebound.numerics import FEW_ROUNDINGS, Soundness, by_rows, gamma, nothing_known, round_up, several_sums
 from surebound.rules.relax.lines import Lines, Slope
 
 
@@ -104,10 +104,10 @@ class _Domain:
 
     def _extended(self, center: Tensor, terms: Tensor, rest: Tensor, radius: Tensor, where: Tensor) -> _Form:
         """With one new noise term for every marked entry of an example, of the given radius."""
-        mask = where.flatten(1)
+        mask = by_rows(where)
         new = int(mask.sum(1).max()) if mask.numel() else 0
         index = mask.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :new]  # (B, new)
-        values = torch.where(mask, radius.flatten(1), torch.zeros_like(radius.flatten(1))).gather(1, index)
+        values = by_rows(radius).masked_fill(~mask, 0.0).gather(1, index)
         added = center.new_zeros(new, *mask.shape).scatter_(
             2, index.t().unsqueeze(2), values.t().unsqueeze(2)
         )

@@ -29,6 +29,7 @@ from surebound.numerics import (
     abs_dot,
     add_up,
     amply_up,
+    by_rows,
     covering,
     dot,
     dot_rounding,
@@ -272,7 +273,7 @@ class Relaxed:
         touched = {self.source(name) for name in splits} | set(bounds or {})
         infeasible = torch.zeros(self.batch, dtype=torch.bool, device=values[self.program.graph.input].device)
         for name in touched:
-            infeasible = infeasible | (values[name].lower > values[name].upper).flatten(1).any(1)
+            infeasible = infeasible | by_rows(values[name].lower > values[name].upper).any(1)
         steps = dict(self.steps)
         for name in self.activations:
             if self.source(name) in touched:

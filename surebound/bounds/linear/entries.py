@@ -11,6 +11,7 @@ from torch import Tensor
 from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.steps import AffineStep
 from surebound.interval import Interval
+from surebound.numerics import by_rows
 
 #: Arrays of the size of the largest value that live at the same time in a pass without gradients.
 LIVE = 6
@@ -48,12 +49,12 @@ def _priced(relaxed: Relaxed, source: str, index: Tensor) -> dict[str, Tensor]:
 
 def entries(relaxed: Relaxed, source: str, where: Tensor, block: int) -> Interval:
     """Bounds of the marked entries, ``block`` of them per example at a time; infinite elsewhere."""
-    flat = where.flatten(1)
+    flat = by_rows(where)
     count = int(flat.sum(1).max()) if flat.numel() else 0
     order = flat.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :count]  # (B, count)
     like = relaxed.bounds[source].lower
-    lower = torch.full_like(like, -math.inf).flatten(1)
-    upper = torch.full_like(like, math.inf).flatten(1)
+    lower = by_rows(torch.full_like(like, -math.inf))
+    upper = by_rows(torch.full_like(like, math.inf))
     for first in range(0, count, block):
         index = order[:, first : first + block]  # (B, R)
         rows = like.new_zeros(index.shape[1], *flat.shape).scatter_(2, index.t().unsqueeze(2), 1.0)

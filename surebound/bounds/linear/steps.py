@@ -23,6 +23,7 @@ from surebound.numerics import (
     PREPAID_ROUNDINGS,
     Soundness,
     abs_dot,
+    by_rows,
     covering,
     defined,
     dot,
@@ -92,10 +93,10 @@ class AffineStep:
         """The ``price`` of entries ``index`` (B, R) of the value (B, *out), and of the same times -1: (2R, B)."""
         paid = torch.zeros(index.shape, dtype=torch.float64, device=index.device)
         if self.error is not None and self.absolute is not None:
-            paid = self.error.flatten(1).gather(1, index).double().add_(self.absolute.unsqueeze(1))
+            paid = by_rows(self.error).gather(1, index).double().add_(self.absolute.unsqueeze(1))
         if self.constant is None:
             return torch.cat([paid, paid], 1).t()
-        own = self.constant.expand(shape).flatten(1).gather(1, index).double()
+        own = by_rows(self.constant.expand(shape)).gather(1, index).double()
         return torch.cat([paid + own, paid - own], 1).t()
 
     def pull(self, a: Tensor, slope: Tensor | None = None, priced: Tensor | None = None) -> Pulled:

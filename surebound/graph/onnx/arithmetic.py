@@ -84,7 +84,7 @@ def _value(call: Call, found: Operand) -> Value:
     return found
 
 
-@translates("Clip")
+@translates("Clip", reads=("min", "max"))
 def _clip(call: Call) -> Operand:
     x = call.x
     low, high = call.number(1, "min", None), call.number(2, "max", None)
@@ -107,12 +107,13 @@ def _pow(call: Call) -> Operand:
     if exponent is None or exponent.numel() != 1:
         raise call.refuse("its exponent must be one constant number")
     power, x = float(exponent), call.x
+    shape = broadcast([x.shape, exponent.shape], call.where)  # an exponent of more axes adds axes
     if power == 1:
-        return x
-    return call.emit("pow.Tensor_Scalar", x, int(power) if power.is_integer() else power).reshaped(x.shape)
+        return x.reshaped(shape)
+    return call.emit("pow.Tensor_Scalar", x, int(power) if power.is_integer() else power).reshaped(shape)
 
 
-@translates("LeakyRelu")
+@translates("LeakyRelu", reads=("alpha",))
 def _leaky(call: Call) -> Operand:
     return call.emit("leaky_relu.default", call.x, call.attribute("alpha", 0.01)).reshaped(call.x.shape)
 
@@ -128,27 +129,27 @@ def _prelu(call: Call) -> Operand:
     return call.emit("sub.Tensor", positive, call.emit("mul.Tensor", negative, slope)).reshaped(shape)
 
 
-@translates("Elu", "Celu")
+@translates("Elu", "Celu", reads=("alpha",))
 def _elu(call: Call) -> Operand:
     op = "elu.default" if call.op == "Elu" else "celu.default"
     return call.emit(op, call.x, call.attribute("alpha", 1.0)).reshaped(call.x.shape)
 
 
-@translates("Selu")
+@translates("Selu", reads=("alpha", "gamma"))
 def _selu(call: Call) -> Operand:
     alpha, gamma = call.attribute("alpha", 1.6732631921768188), call.attribute("gamma", 1.0507010221481323)
     inner = call.emit("elu.default", call.x, alpha)
     return call.emit("mul.Tensor", inner, torch.tensor(gamma)).reshaped(call.x.shape)
 
 
-@translates("HardSigmoid")
+@translates("HardSigmoid", reads=("alpha", "beta"))
 def _hard_sigmoid(call: Call) -> Operand:
     scaled = call.emit("mul.Tensor", call.x, torch.tensor(float(call.attribute("alpha", 0.2))))
     moved = call.emit("add.Tensor", scaled, torch.tensor(float(call.attribute("beta", 0.5))))
     return call.emit("clamp.default", moved, 0.0, 1.0).reshaped(call.x.shape)
 
 
-@translates("ThresholdedRelu")
+@translates("ThresholdedRelu", reads=("alpha",))
 def _threshold(call: Call) -> Operand:
     return call.emit("threshold.default", call.x, call.attribute("alpha", 1.0), 0.0).reshaped(call.x.shape)
 
@@ -159,21 +160,21 @@ def _softsign(call: Call) -> Operand:
     return call.emit("div.Tensor", call.x, below).reshaped(call.x.shape)
 
 
-@translates("Gelu")
+@translates("Gelu", reads=("approximate",))
 def _gelu(call: Call) -> Operand:
     if call.attribute("approximate", "none") != "none":
         raise call.refuse("approximate='tanh' has no bound rule; export the exact Gelu")
     return _pointwise("gelu.default", call)
 
 
-@translates("Swish")
+@translates("Swish", reads=("alpha",))
 def _swish(call: Call) -> Operand:
     if call.attribute("alpha", 1.0) != 1.0:
         raise call.refuse(f"alpha={call.attribute('alpha')}; only 1 is supported")
     return _pointwise("silu.default", call)
 
 
-@translates("Softmax", "LogSoftmax")
+@translates("Softmax", "LogSoftmax", reads=("axis",))
 def _softmax(call: Call) -> Operand:
     x, rank = call.x, len(call.x.shape)
     op = "_softmax.default" if call.op == "Softmax" else "_log_softmax.default"
@@ -224,7 +225,7 @@ def _product_shape(call: Call, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[
     return (*broadcast([left[:-2], right[:-2]], call.where), *ends)
 
 
-@translates("Gemm")
+@translates("Gemm", reads=("alpha", "beta", "transA", "transB"))
 def _gemm(call: Call) -> Operand:
     a, b = _two(call)
     alpha, beta = float(call.attribute("alpha", 1.0)), float(call.attribute("beta", 1.0))

@@ -18,15 +18,18 @@ Translation = Callable[["Call"], "Operand | list[Operand]"]
 #: ONNX operator -> how to write it into a Graph when at least one operand varies.
 TRANSLATIONS: dict[str, Translation] = {}
 
+#: ONNX operator -> the attributes that its translation takes account of; any other one must have its default value.
+ATTRIBUTES: dict[str, frozenset[str]] = {}
 
-def translates(*operators: str) -> Callable[[Translation], Translation]:
-    """Register a translation."""
+
+def translates(*operators: str, reads: Sequence[str] = ()) -> Callable[[Translation], Translation]:
+    """Register a translation and the attributes that it reads."""
 
     def register(translation: Translation) -> Translation:
         for operator in operators:
             if operator in TRANSLATIONS:
                 raise GraphError(f"{operator} has a translation already")
-            TRANSLATIONS[operator] = translation
+            TRANSLATIONS[operator], ATTRIBUTES[operator] = translation, frozenset(reads)
         return translation
 
     return register
@@ -53,7 +56,9 @@ class Call:
         return self.builder.call(op, *args, where=self.where)
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute or its default."""
+        """An attribute or its default; it must be one of those that the translation is registered with."""
+        if name not in ATTRIBUTES[self.op]:
+            raise LookupError(f"the translation of {self.op} reads {name!r} without saying so")
         return self.attributes.get(name, default)
 
     def operand(self, index: int) -> Operand | None:
@@ -149,6 +154,25 @@ class Call:
         if isinstance(operand, Value):
             return self.held(operand, padded)
         return operand if tuple(operand.shape) == padded else operand.reshape(padded)
+
+
+def check_attributes(node: Any, opset: int, where: str) -> None:
+    """Refuse an attribute that the operator's translation does not read, unless it has its default value."""
+    from onnx import defs, helper
+
+    schema = defs.get_schema(node.op_type, opset, "").attributes
+    for each in node.attribute:
+        if each.name in ATTRIBUTES[node.op_type]:
+            continue
+        usual = schema[each.name].default_value if each.name in schema else None
+        if (
+            usual is None
+            or not usual.type
+            or helper.get_attribute_value(each) != helper.get_attribute_value(usual)
+        ):
+            raise GraphError(
+                f"{where}: the attribute {each.name}={helper.get_attribute_value(each)!r} is not supported"
+            )
 
 
 def attributes_of(node: Any) -> dict[str, Any]:

@@ -19,11 +19,13 @@ def _with_size(x: Value, axis: int, size: int) -> tuple[int, ...]:
     return (*x.shape[:axis], size, *x.shape[axis + 1 :])
 
 
-@translates("Split")
+@translates("Split", reads=("axis", "split", "num_outputs"))
 def _split(call: Call) -> Operand | list[Operand]:
     x = call.x
     axis = call.axis(int(call.attribute("axis", 0)), len(x.shape))
     sizes, total = call.integers(1, "split"), x.shape[axis]
+    if call.attribute("num_outputs", call.results) != call.results:
+        raise call.refuse(f"num_outputs={call.attribute('num_outputs')}, but it has {call.results} results")
     if sizes is None:
         each = -(-total // call.results)
         sizes = [min(each, total - i * each) for i in range(call.results)]
@@ -39,7 +41,7 @@ def _split(call: Call) -> Operand | list[Operand]:
     return pieces
 
 
-@translates("Slice")
+@translates("Slice", reads=("starts", "ends", "axes"))
 def _slice(call: Call) -> Operand:
     x, rank = call.x, len(call.x.shape)
     starts, ends = call.integers(1, "starts"), call.integers(2, "ends")
@@ -68,7 +70,7 @@ def _slice(call: Call) -> Operand:
     return x
 
 
-@translates("Gather")
+@translates("Gather", reads=("axis",))
 def _gather(call: Call) -> Operand:
     x, index = call.x, call.constant(1)
     if index is None or index.is_floating_point():
@@ -83,7 +85,7 @@ def _gather(call: Call) -> Operand:
     return made.reshaped((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
 
 
-@translates("Pad")
+@translates("Pad", reads=("pads", "mode", "value"))
 def _pad(call: Call) -> Operand:
     x, rank = call.x, len(call.x.shape)
     pads, mode = call.integers(1, "pads"), call.attribute("mode", "constant")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,12 +58,32 @@ class _Varying:
     shape: tuple[int, ...]  # with a batch of one
 
 
+class _Arguments(dict[str, Any]):
+    """A call's arguments by name, that remember which of them somebody has asked for."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
+
+    def tensors(self) -> list[Any]:
+        """Those that are tensors, in order."""
+        return [self[name] for name, value in self.items() if isinstance(value, (Tensor, _Varying))]
+
+
 @dataclass(frozen=True)
 class _Call:
     """A node with its arguments by name."""
 
     node: Node
-    args: dict[str, Any]
+    args: _Arguments
     writer: _Writer
     sample: Tensor  # its value for one example: gives shapes
 
@@ -74,6 +94,11 @@ class _Call:
     def emit(self, op: str, *inputs: Any, output: str | None = None, **attributes: Any) -> str:
         return self.writer.call(op, inputs, output or self.out, **attributes)
 
+
+#: Arguments that say nothing beside the shape of the result, which an exporter takes from there, or its memory.
+_BY_SHAPE = frozenset(
+    {"size", "shape", "sizes", "start_dim", "end_dim", "memory_format", "implicit", "momentum"}
+)
 
 Exporter = Callable[[_Call], object]
 EXPORTS: dict[str, Exporter] = {}
@@ -89,7 +114,7 @@ def _exports(*operators: str) -> Callable[[Exporter], Exporter]:
 
 _PLAIN = {
     "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "abs": "Abs",
-    "neg": "Neg", "erf": "Erf", "sin": "Sin", "cos": "Cos", "softplus": "Softplus", "atan": "Atan", "sign": "Sign",
+    "neg": "Neg", "erf": "Erf", "sin": "Sin", "cos": "Cos", "atan": "Atan", "sign": "Sign",
     "reciprocal": "Reciprocal", "hardswish": "HardSwish", "clone": "Identity", "alias": "Identity",
     "detach": "Identity", "contiguous": "Identity", "maximum": "Max", "minimum": "Min",
 }  # fmt: skip
@@ -98,8 +123,20 @@ _ARITHMETIC = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div"}
 
 @_exports(*(f"{name}.default" for name in _PLAIN))
 def _plain(call: _Call) -> object:
-    operands = [value for value in call.args.values() if isinstance(value, (Tensor, _Varying))]
-    return call.emit(_PLAIN[call.node.op.split(".")[1]], *operands)
+    return call.emit(_PLAIN[call.node.op.split(".")[1]], *call.args.tensors())
+
+
+@_exports("softplus.default")
+def _softplus(call: _Call) -> object:
+    """log(1 + exp(beta x)) / beta; where PyTorch replaces it by x, float32 must not see a difference."""
+    x, beta = call.args["self"], float(call.args.get("beta", 1))
+    if call.args.get("threshold", 20) < 20:
+        raise _refused(call, f"threshold={call.args['threshold']}, below which it is not a softplus")
+    if beta == 1:
+        return call.emit("Softplus", x)
+    scaled = call.emit("Mul", x, torch.tensor(beta), output=f"{call.out}_scaled")
+    curved = call.emit("Softplus", _Varying(scaled, x.shape), output=f"{call.out}_curved")
+    return call.emit("Div", _Varying(curved, x.shape), torch.tensor(beta))
 
 
 @_exports(*(f"{name}.{kind}" for name in _ARITHMETIC for kind in ("Tensor", "Scalar")))
@@ -308,7 +345,7 @@ def export_program(program: Program, name: str = "surebound") -> bytes:
         """Write a call that varies; its value on an image of zeros gives the shapes."""
         value = known[node.name] = node.run(values)
         if node.varies and isinstance(value, Tensor):
-            EXPORTS[node.op](_Call(node, _arguments(node, known), writer, value))
+            _emit(node, known, writer, value)
             known[node.name] = _Varying(node.name, tuple(value.shape))
         return value
 
@@ -328,13 +365,27 @@ def export_program(program: Program, name: str = "surebound") -> bytes:
     return content
 
 
+def _emit(node: Node, known: dict[str, Any], writer: _Writer, value: Tensor) -> None:
+    """Write one call; an argument that its exporter does not look at must have its default value."""
+    call = _Call(node, _arguments(node, known), writer, value)
+    EXPORTS[node.op](call)
+    usual = {argument.name: argument.default_value for argument in _schema(node).arguments}
+    for name in set(call.args) - call.args.read - _BY_SHAPE:
+        if dict.__getitem__(call.args, name) != usual[name]:
+            raise _refused(call, f"{name}={dict.__getitem__(call.args, name)}")
+
+
 def _array(value: Tensor) -> Any:
     return np.ascontiguousarray(value.detach().cpu().numpy()).reshape(tuple(value.shape))
 
 
-def _arguments(node: Node, known: dict[str, Any]) -> dict[str, Any]:
+def _arguments(node: Node, known: dict[str, Any]) -> _Arguments:
     """A call's arguments by the names of the operator's schema."""
-    target = node.target.target if isinstance(node.target, First) else node.target
-    names = [argument.name for argument in target._schema.arguments]  # type: ignore[attr-defined]
+    names = [argument.name for argument in _schema(node).arguments]
     args, kwargs = node.arguments(known)
-    return {**dict(zip(names, args, strict=False)), **kwargs}
+    return _Arguments({**dict(zip(names, args, strict=False)), **kwargs})
+
+
+def _schema(node: Node) -> Any:
+    target: Any = node.target.target if isinstance(node.target, First) else node.target
+    return target._schema

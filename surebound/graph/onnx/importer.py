@@ -15,10 +15,10 @@ from torch import Tensor
 from surebound.errors import GraphError, UnsupportedOperatorError
 from surebound.graph.onnx import arithmetic, cuts, layers, shapes
 from surebound.graph.onnx.build import Builder, ImportedNetwork, Value, broadcast, check_size
-from surebound.graph.onnx.call import TRANSLATIONS, Call, Operand, attributes_of
+from surebound.graph.onnx.call import TRANSLATIONS, Call, Operand, attributes_of, check_attributes
 from surebound.graph.onnx.file import Model, tensor_of
 
-__all__ = ["FOLDED", "Environment", "import_model", "network_of", "operators"]
+__all__ = ["FOLDED", "Environment", "import_model", "imported", "network_of", "operators"]
 
 _LOADED = (arithmetic, cuts, layers, shapes)  # each fills TRANSLATIONS
 
@@ -85,6 +85,11 @@ def import_model(builder: Builder, model: Model, inputs: Sequence[Value]) -> Env
 
 def network_of(model: Model) -> ImportedNetwork:
     """The network of a model with one input and one output, example by example: (B, *input) -> (B, K)."""
+    return imported(model)[1]
+
+
+def imported(model: Model) -> tuple[Environment, ImportedNetwork]:
+    """``network_of`` together with every tensor of the file."""
     if len(model.inputs) != 1 or len(model.outputs) != 1:
         raise GraphError(
             f"{model.source} has {len(model.inputs)} inputs and {len(model.outputs)} outputs; "
@@ -93,7 +98,7 @@ def network_of(model: Model) -> ImportedNetwork:
     shape = model.inputs[0].shape
     builder = Builder(shape[1:] if len(shape) > 1 and shape[0] == 1 else shape)
     env = import_model(builder, model, [builder.input.reshaped(shape)])
-    return builder.finish(env.value(model.outputs[0][0]))
+    return env, builder.finish(env.value(model.outputs[0][0]))
 
 
 def _check_types(model: Model) -> None:
@@ -109,12 +114,13 @@ def _step(builder: Builder, model: Model, node: Any, env: dict[str, Operand]) ->
         operands = [env[name] if name else None for name in node.input]
     except KeyError as error:
         raise GraphError(f"{where} reads {error.args[0]!r}, which nothing computes") from None
-    results = [name for name in node.output if name]
+    results = _results(node, where)
     if not any(isinstance(each, Value) for each in operands):
         made: Any = _fold(model, node, operands, where)
     else:
         if node.op_type not in TRANSLATIONS:
             raise UnsupportedOperatorError(f"{where} depends on the input; there it cannot be imported")
+        check_attributes(node, model.opset, where)
         call = Call(node.op_type, attributes_of(node), operands, len(results), model.opset, builder, where)
         try:
             made = TRANSLATIONS[node.op_type](call)
@@ -124,6 +130,18 @@ def _step(builder: Builder, model: Model, node: Any, env: dict[str, Operand]) ->
             raise GraphError(f"{where} cannot be imported: {str(error).splitlines()[0]}") from error
     for name, value in zip(results, made if isinstance(made, list) else [made], strict=False):
         env[name] = value
+
+
+def _results(node: Any, where: str) -> list[str]:
+    """The names of a call's results; only the last ones may be left out, as those of by-products are."""
+    names = list(node.output)
+    while len(names) > 1 and not names[-1] and node.op_type != "Split":
+        names.pop()
+    if not all(names):
+        raise GraphError(
+            f"{where} leaves out one of its results, which onnxruntime cannot run; name all of them"
+        )
+    return names
 
 
 def _fold(model: Model, node: Any, operands: Sequence[Operand | None], where: str) -> list[Tensor]:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from surebound.graph.onnx.build import Value, check_size
 from surebound.graph.onnx.call import Call, Operand, translates
+
+#: Attributes of convolutions and of pooling.
+_POOL = ("kernel_shape", "strides", "dilations", "pads", "auto_pad")
+_CONVOLUTION = (*_POOL, "group")
 
 _LOWEST = float(torch.finfo(torch.float32).min)
 
@@ -46,13 +51,23 @@ def _padded(call: Call, x: Value, pads: list[list[int]], value: float) -> Value:
     return call.emit("constant_pad_nd.default", x, amounts, value)
 
 
-@translates("Conv")
+def _kernel(call: Call, weight: Tensor) -> list[int]:
+    """The window of a convolution, which the file says twice."""
+    kernel = list(weight.shape[2:])
+    if call.attribute("kernel_shape") not in (None, kernel):
+        raise call.refuse(
+            f"kernel_shape={call.attribute('kernel_shape')} and a kernel of {list(weight.shape)}"
+        )
+    return kernel
+
+
+@translates("Conv", reads=_CONVOLUTION)
 def _conv(call: Call) -> Operand:
     x, weight, bias = call.image(call.x), call.weight(1), call.constant(2)
     rank = weight.dim() - 2
     if rank not in (1, 2, 3) or len(x.item) != rank + 1:
         raise call.refuse(f"an input of shape {list(call.x.shape)} and a kernel of {list(weight.shape)}")
-    kernel = list(weight.shape[2:])
+    kernel = _kernel(call, weight)
     strides, dilations = _list(call, "strides", 1, rank), _list(call, "dilations", 1, rank)
     pads = _pads(call, list(x.item[1:]), kernel, strides, dilations)
     if any(before != after for before, after in pads):
@@ -64,7 +79,7 @@ def _conv(call: Call) -> Operand:
     return call.from_image(out)
 
 
-@translates("ConvTranspose")
+@translates("ConvTranspose", reads=(*_CONVOLUTION, "output_shape", "output_padding"))
 def _conv_transpose(call: Call) -> Operand:
     x, weight, bias = call.image(call.x), call.weight(1), call.constant(2)
     rank = weight.dim() - 2
@@ -76,7 +91,7 @@ def _conv_transpose(call: Call) -> Operand:
     ):
         raise call.refuse("output_shape and auto_pad are not supported; give pads and output_padding")
     strides, dilations = _list(call, "strides", 1, rank), _list(call, "dilations", 1, rank)
-    pads = _pads(call, list(x.item[1:]), list(weight.shape[2:]), strides, dilations)
+    pads = _pads(call, list(x.item[1:]), _kernel(call, weight), strides, dilations)
     extra = [int(v) for v in call.attribute("output_padding") or [0] * rank]
     even = all(before == after for before, after in pads) and all(
         e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)
@@ -94,7 +109,7 @@ def _conv_transpose(call: Call) -> Operand:
     return call.from_image(out)
 
 
-@translates("BatchNormalization")
+@translates("BatchNormalization", reads=("training_mode", "spatial", "epsilon", "momentum"))
 def _batch_norm(call: Call) -> Operand:
     if call.attribute("training_mode", 0) or call.results > 1:
         raise call.refuse("it is in training mode; export the network in evaluation mode")
@@ -116,7 +131,7 @@ def _window(call: Call, x: Value) -> tuple[list[int], list[int], list[int], list
     return kernel, strides, dilations, _pads(call, list(x.item[1:]), kernel, strides, dilations)
 
 
-@translates("MaxPool")
+@translates("MaxPool", reads=(*_POOL, "ceil_mode", "storage_order"))
 def _max_pool(call: Call) -> Operand:
     if call.results > 1:
         raise call.refuse("its indices are used; only the values are supported")
@@ -132,7 +147,7 @@ def _max_pool(call: Call) -> Operand:
     )
 
 
-@translates("AveragePool")
+@translates("AveragePool", reads=(*_POOL, "ceil_mode", "count_include_pad"))
 def _average_pool(call: Call) -> Operand:
     x = call.image(call.x)
     rank, (kernel, strides, dilations, pads) = len(x.item) - 1, _window(call, x)
@@ -155,7 +170,7 @@ def _global_pool(call: Call) -> Operand:
     return call.from_image(call.emit(op, x, axes, True))
 
 
-@translates("Resize", "Upsample")
+@translates("Resize", "Upsample", reads=("mode", "nearest_mode", "coordinate_transformation_mode"))
 def _resize(call: Call) -> Operand:
     """Nearest neighbour by whole factors; anything else interpolates in ways that differ between versions."""
     x = call.image(call.x)
@@ -165,7 +180,10 @@ def _resize(call: Call) -> Operand:
     if sizes is not None:
         wanted = sizes
     elif scales is not None and scales.numel():
-        wanted = [int(n * s) for n, s in zip(call.x.shape, scales.flatten().tolist(), strict=False)]
+        factors = scales.flatten().tolist()
+        if not all(factor.is_integer() for factor in factors):
+            raise call.refuse(f"scales={factors}; only nearest neighbours by whole factors are supported")
+        wanted = [n * int(factor) for n, factor in zip(call.x.shape, factors, strict=False)]
     else:
         raise call.refuse("it has neither scales nor sizes")
     whole = len(wanted) == rank + 2 and wanted[:2] == list(call.x.shape[:2])

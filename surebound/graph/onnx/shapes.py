@@ -11,7 +11,7 @@ from surebound.graph.onnx.build import Value, broadcast, check_size
 from surebound.graph.onnx.call import Call, Operand, translates
 
 
-@translates("Identity", "Dropout")
+@translates("Identity", "Dropout", reads=("ratio", "seed"))
 def _identity(call: Call) -> Operand | list[Operand]:
     if call.results > 1:
         raise call.refuse("its mask is used; it has none in evaluation mode")
@@ -20,14 +20,14 @@ def _identity(call: Call) -> Operand | list[Operand]:
     return call.x
 
 
-@translates("Cast")
+@translates("Cast", reads=("to",))
 def _cast(call: Call) -> Operand:
     if call.attribute("to") != 1:
         raise call.refuse("it converts the network's float32 values; only float32 is supported")
     return call.x
 
 
-@translates("Shape")
+@translates("Shape", reads=("start", "end"))
 def _shape(call: Call) -> Operand:
     whole = torch.tensor(call.x.shape, dtype=torch.int64)
     return whole[call.attribute("start", 0) : call.attribute("end", len(whole))].clone()
@@ -38,7 +38,7 @@ def _size(call: Call) -> Operand:
     return torch.tensor(math.prod(call.x.shape), dtype=torch.int64)
 
 
-@translates("Reshape")
+@translates("Reshape", reads=("allowzero", "shape"))
 def _reshape(call: Call) -> Operand:
     x, wanted = call.x, call.integers(1, "shape")
     if wanted is None:
@@ -57,14 +57,14 @@ def _reshape(call: Call) -> Operand:
     return x.reshaped(wanted)
 
 
-@translates("Flatten")
+@translates("Flatten", reads=("axis",))
 def _flatten(call: Call) -> Operand:
     x, axis, rank = call.x, int(call.attribute("axis", 1)), len(call.x.shape)
     axis = rank if axis == rank else call.axis(axis, rank) if rank else 0
     return x.reshaped((math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
-@translates("Squeeze")
+@translates("Squeeze", reads=("axes",))
 def _squeeze(call: Call) -> Operand:
     x, axes = call.x, call.integers(1, "axes")
     if axes is None:
@@ -75,7 +75,7 @@ def _squeeze(call: Call) -> Operand:
     return x.reshaped([n for i, n in enumerate(x.shape) if i not in drop])
 
 
-@translates("Unsqueeze")
+@translates("Unsqueeze", reads=("axes",))
 def _unsqueeze(call: Call) -> Operand:
     x, axes = call.x, call.integers(1, "axes") or []
     rank = len(x.shape) + len(axes)
@@ -86,7 +86,7 @@ def _unsqueeze(call: Call) -> Operand:
     return x.reshaped([1 if i in new else next(rest) for i in range(rank)])
 
 
-@translates("Transpose")
+@translates("Transpose", reads=("perm",))
 def _transpose(call: Call) -> Operand:
     x, rank = call.x, len(call.x.shape)
     order = [call.axis(int(i), rank) for i in call.attribute("perm") or reversed(range(rank))]
@@ -119,7 +119,7 @@ def _expand(call: Call) -> Operand:
     return call.emit("expand.default", padded, [-1, *shape])
 
 
-@translates("Concat")
+@translates("Concat", reads=("axis",))
 def _concat(call: Call) -> Operand:
     parts = [each for each in call.operands if each is not None]
     rank = len(parts[0].shape)
@@ -163,7 +163,7 @@ _REDUCTIONS = {
 }
 
 
-@translates(*_REDUCTIONS)
+@translates(*_REDUCTIONS, reads=("axes", "keepdims", "noop_with_empty_axes"))
 def _reduce(call: Call) -> Operand:
     x, rank = call.x, len(call.x.shape)
     axes = call.integers(1, "axes")
@@ -196,7 +196,7 @@ def _where(call: Call) -> Operand:
     return call.emit("where.self", mask, left, right).reshaped(shape)
 
 
-@translates("DepthToSpace", "SpaceToDepth")
+@translates("DepthToSpace", "SpaceToDepth", reads=("blocksize", "mode"))
 def _blocks(call: Call) -> Operand:
     x, size = call.image(call.x), int(call.attribute("blocksize", 1))
     if len(x.item) != 3 or size < 1:

@@ -12,7 +12,17 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.numerics import FEW_ROUNDINGS, Soundness, dot, dot_rounding, gamma, round_up, tiny
+from surebound.numerics import (
+    FEW_ROUNDINGS,
+    Soundness,
+    by_rows,
+    dot,
+    dot_rounding,
+    gamma,
+    per_example,
+    round_up,
+    tiny,
+)
 from surebound.rules.registry import Context
 from surebound.rules.relax.lines import Index, Pulled
 from surebound.rules.windows import pool_windows
@@ -40,9 +50,9 @@ class Choice:
         a = a * self.sign
         positive = a.clamp(min=0)
         negative = a - positive
-        kept = (negative + positive * self.sure).flatten(2)  # (S, B, N)
+        kept = (negative + positive * self.sure).reshape(*a.shape[:2], -1)  # (S, B, N)
         flat = kept.new_zeros(*a.shape[:2], math.prod(self.in_shape[1:]))
-        flat = flat.scatter_add(2, self.index.flatten(1).expand(kept.shape), kept)
+        flat = flat.scatter_add(2, by_rows(self.index).expand(kept.shape), kept)
         offset = dot(positive, self.top) - dot(negative, self.paid) + self.absolute
         return Pulled(((flat * self.sign).reshape(*a.shape[:2], *self.in_shape[1:]),), offset)
 
@@ -65,7 +75,7 @@ def choose(ctx: Context, x: Interval, windows: Tensor, shape: Sequence[int], sig
     at = windows.reshape(-1).clamp(min=0)
 
     def gathered(value: Tensor) -> Tensor:
-        values = value.flatten(1)[:, at].masked_fill(missing, -math.inf)
+        values = by_rows(value)[:, at].masked_fill(missing, -math.inf)
         return values.reshape(batch, outputs, width)
 
     lows, highs = gathered(lower), gathered(upper)
@@ -102,9 +112,9 @@ def _payments(
         return torch.zeros_like(like), zero
     used = windows[windows >= 0]
     repeats = int(torch.bincount(used).max()) if used.numel() else 1
-    size = x.magnitude.flatten(1).gather(1, index).double()
+    size = by_rows(x.magnitude).gather(1, index).double()
     paid = size * gamma(repeats + 2, x.dtype) if repeats > 1 else torch.zeros_like(size)
-    largest = x.magnitude.double().flatten(1).amax(1)
+    largest = per_example(x.magnitude.double())
     return round_up(paid, x.dtype), zero + 16.0 * like.shape[1] * repeats * tiny(x.dtype) * (1 + largest)
 
 

@@ -28,6 +28,7 @@ from surebound.numerics import (
     dot,
     dot_rounding,
     gamma,
+    per_example,
     round_down,
     round_up,
     slightly_up,
@@ -217,7 +218,7 @@ def lines(
         for k, x in enumerate(operands):
             lower_intercept = lower_intercept - _paid(lower[k], x, out, free, free_range)
             upper_intercept = upper_intercept + _paid(upper[k], x, out, None, free_range)
-            largest = x.magnitude.double().flatten(1).amax(1) if x.shape.numel() else absolute
+            largest = per_example(x.magnitude.double()) if x.shape.numel() else absolute
             absolute = absolute + 16.0 * math.prod(out[1:]) * tiny(dtype) * (1 + largest)
         # The dot product with the coefficients, and our own arithmetic on the intercepts.
         outward = 2 * dot_rounding(out, dtype) + FEW_ROUNDINGS

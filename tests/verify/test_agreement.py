@@ -1,0 +1,175 @@
+"""A proof is about the network that runs: compared before it leaves, and kept under the network's own name."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import surebound as sb
+from surebound.errors import StoreError, TraceMismatchError
+from surebound.graph import program_of
+from surebound.verify.agreement import check_agreement
+from surebound.verify.identity import code_version, network_digest, sources
+from surebound.verify.run import identity_of
+from surebound.verify.store import Store
+
+SCALE = [1.0]  # what no fingerprint of a module can see
+
+
+class ReadsGlobal(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * SCALE[0]
+
+
+@pytest.fixture
+def scale():
+    yield SCALE
+    SCALE[0] = 1.0
+
+
+IMAGES, LABELS = torch.tensor([[0.6, 0.4], [0.9, 0.1]]), torch.tensor([0, 0])
+
+
+def test_a_change_that_no_fingerprint_sees_is_an_error_not_a_verdict(scale: list[float]) -> None:
+    net = ReadsGlobal()
+    assert [r.verdict.status.value for r in sb.verify(net, IMAGES, LABELS, "1/100")] == ["robust", "robust"]
+    scale[0] = 1.00001  # the prediction is the same: only a comparison with the program tells
+    found = sb.verify(net, IMAGES, LABELS, "1/100")
+    assert [r.verdict.status.value for r in found] == ["error", "error"]
+    assert "call surebound.forget(model)" in found.records[0].verdict.detail.lower()
+    sb.forget(net)
+    assert [r.verdict.status.value for r in sb.verify(net, IMAGES, LABELS, "1/100")] == ["robust", "robust"]
+
+
+def test_a_difference_of_a_few_last_places_is_rounding(scale: list[float]) -> None:
+    net = ReadsGlobal()
+    region = sb.LinfBall(IMAGES, "1/100")
+    program = program_of(net, IMAGES)
+    check_agreement(program, net, region)
+    scale[0] = 1 + 2.0**-23
+    check_agreement(program, net, region)
+    scale[0] = 1 + 2.0**-16
+    with pytest.raises(TraceMismatchError, match="which is more than rounding explains: nothing is proved"):
+        check_agreement(program, net, region)
+
+
+class OnlyAtTheCorner(nn.Module):
+    """Another function where both entries are large, which neither the centre nor a random point sees."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        far = torch.relu(x.sum(1, keepdim=True) - 20.0195) if not torch.compiler.is_exporting() else 0.0
+        return torch.cat([-x[:, :1] - x[:, 1:] + far, x[:, :1] * 0 - 50.0], 1)
+
+
+def test_the_corner_where_a_bound_is_worst_is_tried() -> None:
+    net, x = OnlyAtTheCorner(), torch.full((1, 2), 10.0)
+    program = program_of(net, torch.zeros(1, 2))
+    check_agreement(program, net, sb.LinfBall(x, "1/200"))
+    with pytest.raises(TraceMismatchError, match="more than rounding explains"):
+        check_agreement(program, net, sb.LinfBall(x, "1/100"))
+
+
+class Slope(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope, self.shift = 0.1, torch.zeros(2)
+        self.register_buffer("mask", torch.ones(2), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.leaky_relu(x - 1, self.slope) * self.mask + self.shift
+
+    def changed(self, name: str) -> Slope:
+        other = copy.deepcopy(self)
+        if name == "attribute":
+            other.slope = -5.0
+        elif name == "plain tensor":
+            other.shift = torch.tensor([0.0, 9.0])
+        elif name == "buffer":
+            other.mask = torch.tensor([1.0, -1.0])
+        else:
+            other.forward = lambda x: x.flip(1)  # type: ignore[method-assign]
+        return other
+
+
+@pytest.mark.parametrize("name", ["attribute", "plain tensor", "buffer", "code"])
+def test_another_network_gets_no_results_of_this_one(name: str, tmp_path: Path) -> None:
+    net = Slope()
+    other = net.changed(name)
+    assert repr(net) == repr(other) and net.state_dict().keys() == other.state_dict().keys()
+    first = sb.verify(net, IMAGES, LABELS, "1/100", out=tmp_path)
+    assert [record.verdict.status.value for record in first] == ["robust", "robust"]
+    with pytest.raises(StoreError, match="results of another specification"):
+        sb.verify(other, IMAGES, LABELS, "1/100", out=tmp_path)
+    mixed = sb.verify(other, IMAGES, LABELS, "1/100", out=tmp_path, mix=True)
+    assert [record.verdict.status.value for record in mixed] == ["falsified", "falsified"]
+    again = sb.verify(copy.deepcopy(net), IMAGES, LABELS, "1/100", out=tmp_path, mix=True)
+    assert [record.verdict.status.value for record in again] == ["robust", "robust"]
+
+
+def test_a_store_of_the_earlier_kind_is_read_but_not_gone_on_with(tmp_path: Path) -> None:
+    net = Slope()
+    now = identity_of(net, IMAGES, (0.0, 1.0))
+    earlier = type(now)(
+        now.weights, now.spec.partition("; program ")[0] + "; architecture 0123456789ab", now.code
+    )
+    (record,) = sb.verify(net, IMAGES[:1], LABELS[:1], "1/100")
+    with Store.open(tmp_path / "results.db", earlier) as store:
+        store.add([record], "c")
+    with Store.read(tmp_path / "results.db") as store:
+        assert [each.verdict.status.value for each in store.records()] == ["robust"]
+    with pytest.raises(StoreError, match="can still be read and reported"):
+        sb.verify(net, IMAGES, LABELS, "1/100", out=tmp_path)
+
+
+class Untraceable(nn.Module):
+    def __init__(self, power: int) -> None:
+        super().__init__()
+        self.power = power
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x**self.power if float(x.sum()) > 0 else x
+
+
+def test_networks_that_cannot_be_traced_are_told_apart_too() -> None:
+    names = {network_digest(Untraceable(power), IMAGES[:1]) for power in (1, 2)}
+    assert len(names) == 2 and all(name.startswith("module ") for name in names)
+
+
+def test_the_code_version_covers_everything_that_can_say_robust() -> None:
+    package = Path(sb.__file__).parent
+    beside = {"cli", "data", "experiment", "models", "report", "reproduction", "train", "zoo"}
+    expected = {
+        path.relative_to(package)
+        for suffix in ("py", "c", "h")
+        for path in package.rglob(f"*.{suffix}")
+        if path.relative_to(package).parts[0] not in beside
+    }
+    assert {name for name, _ in sources(package)} == expected
+    folders = {name.parts[0] for name in expected}
+    assert {
+        "flags.py",
+        "numerics",
+        "spec",
+        "graph",
+        "kernels",
+        "rules",
+        "bounds",
+        "search",
+        "vnnlib",
+    } <= folders
+    assert any(name.suffix == ".c" for name in expected)
+    assert code_version().count("+") == 1
+
+
+def test_any_changed_source_is_another_version(tmp_path: Path) -> None:
+    for name in ("flags.py", "kernels/a.c", "search/deep/b.py", "cli/c.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    known = dict(sources(tmp_path))
+    assert sorted(map(str, known)) == ["flags.py", "kernels/a.c", "search/deep/b.py"]
+    (tmp_path / "kernels" / "a.c").write_text("2")
+    assert dict(sources(tmp_path)) != known

@@ -1,0 +1,82 @@
+"""What assertions say of inputs: strict and non-strict ends, alternatives, contradictions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from surebound.errors import QueryError
+from surebound.spec.formula import All, Any, Atom, Formula
+from surebound.verdict import Status
+from surebound.vnnlib.domain import bounds, places, unify
+from surebound.vnnlib.solve import decide
+from surebound.vnnlib.text import parse_query
+from tests.vnnlib.nets import IDENTITY, SUM, VERSION, between, declare, model
+
+OLD = "(declare-const X_0 Real)(declare-const X_1 Real)(declare-const Y_0 Real)(declare-const Y_1 Real)"
+BOX = "(assert (>= X_0 0.0))(assert (<= X_0 1.0))(assert (>= X_1 0.0))(assert (<= X_1 1.0))"
+
+
+def box(text: str) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...], Formula]:
+    query = parse_query(text)
+    formula, alias = unify(query)
+    return bounds(query, formula, places(alias))
+
+
+@pytest.mark.parametrize(("relation", "strict"), [("<=", False), ("<", True), (">=", False), (">", True)])
+@pytest.mark.parametrize("form", ["(assert ({} Y_0 0.25))", "(assert ({} (+ Y_0 0.0) 0.25))"])
+def test_strictness_is_read_from_either_form(relation: str, strict: bool, form: str) -> None:
+    query = parse_query(OLD + BOX + form.format(relation))
+    atom = query.formula.parts[-1]
+    assert isinstance(atom, Atom)
+    sign = -1 if relation[0] == "<" else 1
+    assert atom == Atom(((2, Fraction(sign)),), Fraction(-sign, 4), strict)
+
+
+@pytest.mark.parametrize(
+    ("assertion", "verdict"),
+    [
+        (">= Y_0 1.0", Status.FALSIFIED),
+        ("> Y_0 1.0", Status.ROBUST),
+        ("<= Y_0 0.0", Status.FALSIFIED),
+        ("< Y_0 0.0", Status.ROBUST),
+    ],
+)
+def test_the_end_itself_is_excluded_by_strict_relations(assertion: str, verdict: Status) -> None:
+    assert (
+        decide(parse_query(f"{OLD}{BOX}(assert ({assertion}))"), {"N": model(IDENTITY)}, 10).status is verdict
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "real"])
+@pytest.mark.parametrize(
+    ("assertions", "verdict"),
+    [
+        ("(assert (> X[0,0] 0.5))(assert (<= X[0,0] 0.5))", Status.ROBUST),
+        ("(assert (>= X[0,0] 0.5))(assert (< X[0,0] 0.5))", Status.ROBUST),
+        ("(assert (> X[0,0] 0.1))(assert (<= X[0,0] 0.1))", Status.ROBUST),  # no float32 is 0.1
+        ("(assert (> X[0,0] 0.75))(assert (<= X[0,0] 0.5))", Status.ROBUST),
+        ("(assert (>= X[0,0] 0.5))(assert (<= X[0,0] 0.5))", Status.FALSIFIED),
+        ("(assert (> X[0,0] 0.25))(assert (<= X[0,0] 0.5))(assert (>= X[0,0] 0.5))", Status.FALSIFIED),
+    ],
+)
+def test_contradictions_about_an_input_are_unsat(assertions: str, verdict: Status, dtype: str) -> None:
+    text = VERSION + declare(2, 1, dtype) + between([0, 0], [1, 1]) + assertions + "(assert (>= Y[0,0] 0.0))"
+    assert decide(parse_query(text), {"N": model(SUM)}, 10).status is verdict
+
+
+def test_alternatives_bound_an_input_only_if_each_of_them_does() -> None:
+    other = "(assert (>= X_1 0.0))(assert (<= X_1 1.0))"
+    low, high, rest = box(
+        f"{OLD}{other}(assert (or (and (>= X_0 0.25) (<= X_0 0.5)) (and (>= X_0 -1.0) (<= X_0 0.125))))"
+    )
+    assert (low[0], high[0]) == (-1, Fraction(1, 2))
+    assert isinstance(rest, All) and isinstance(rest.parts[0], Any)  # which alternative it is, is still asked
+    for one, side in (("(<= X_0 0.125)", "below"), ("(>= X_0 -1.0)", "above")):
+        for parts in (
+            f"(and (>= X_0 0.25) (<= X_0 0.5)) (and {one})",
+            f"(and {one}) (and (>= X_0 0.25) (<= X_0 0.5))",
+        ):
+            with pytest.raises(QueryError, match=rf"X\[0\] is not bounded {side}"):
+                box(f"{OLD}{other}(assert (or {parts}))")
