@@ -5,6 +5,6 @@ from __future__ import annotations
 from surebound.attack import methods
 from surebound.attack.base import Attack
 from surebound.attack.result import AttackProgress, AttackResult
-from surebound.attack.search import attack, attack_region
+from surebound.attack.search import attack
 
-__all__ = ["Attack", "AttackProgress", "AttackResult", "attack", "attack_region", "methods"]
+__all__ = ["Attack", "AttackProgress", "AttackResult", "attack", "methods"]

@@ -201,6 +201,7 @@ def _images(
         from surebound.cli.verify_progress import Counts
         from surebound.experiment.target import load_target
         from surebound.experiment.verifications import note_verification
+        from surebound.region import LinfBall
         from surebound.search.cascade import cascade as find_cascade
         from surebound.verify import verify as decide
         from surebound.verify.cluster import check_cluster
@@ -222,7 +223,7 @@ def _images(
     try:
         with Counts() as progress:
             results = decide(
-                found.model, images, labels, radii, stages,
+                found.model, [LinfBall(images, radius, clip=(0, 1)) for radius in radii], labels, stages,
                 timeout=limit, jobs=here, cluster=cluster, out=place, mix=mix, seed=seed, progress=progress,
             )  # fmt: skip
     except KeyboardInterrupt:

@@ -45,10 +45,10 @@ class Target:
             )
         return datasets.load(self.data, self.data_dir)
 
-    def test(self, valid: tuple[float, float] = (0.0, 1.0)) -> Examples:
-        """The test images and labels; a file's images must be inside of `valid`."""
+    def test(self, clip: tuple[float, float] = (0.0, 1.0)) -> Examples:
+        """The test images and labels; a file's images must be inside of `clip`."""
         if self.data is not None and Path(self.data).suffix in (".npz", ".safetensors"):
-            return read_arrays(Path(self.data), valid)
+            return read_arrays(Path(self.data), clip)
         return self.dataset().test
 
 

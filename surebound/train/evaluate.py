@@ -21,7 +21,7 @@ from surebound.train.distributed import ALONE, Group
 from surebound.train.examples import Examples
 from surebound.train.losses import misclassified, unproved
 
-Domain = tuple[float, float] | None
+Clip = tuple[float, float] | None
 Progress = Callable[[int, int], None]
 
 
@@ -86,7 +86,7 @@ def measure(
     evaluation: Evaluation,
     *,
     soundness: Soundness = Soundness.DEPLOYED,
-    domain: Domain = (0.0, 1.0),
+    clip: Clip = (0.0, 1.0),
     group: Group = ALONE,
     seed: int = 0,
     progress: Progress | None = None,
@@ -108,18 +108,16 @@ def measure(
             clean = misclassified(outputs, y)  # (B,)
             wrong[0] += clean.sum()
             for i, radius in enumerate(evaluation.radii):
-                open_ = clean | _unproved(model, x, y, radius, domain, soundness)
+                open_ = clean | _unproved(model, x, y, radius, clip, soundness)
                 wrong[1 + i] += open_.sum()
                 k = max(0, min(attacked - first, len(y)))
                 if k:
                     settled = ~open_[:k]
                     found = attack(
                         model,
-                        x[:k],
+                        LinfBall(x[:k], radius, clip=clip),
                         y[:k],
-                        radius,
                         evaluation.pgd,
-                        clip=domain,
                         proved=settled,
                         seed=seed + first,
                     )
@@ -152,8 +150,8 @@ def _shared(
 
 
 def _unproved(
-    model: nn.Module, x: Tensor, y: Tensor, eps: Fraction, domain: Domain, soundness: Soundness
+    model: nn.Module, x: Tensor, y: Tensor, eps: Fraction, clip: Clip, soundness: Soundness
 ) -> Tensor:
     with torch.no_grad():
-        margins = worst_margins(model, LinfBall(x, eps=eps, clip=domain), y, soundness=soundness)  # (B, K)
+        margins = worst_margins(model, LinfBall(x, eps=eps, clip=clip), y, soundness=soundness)  # (B, K)
     return unproved(margins, y)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import surebound as sb
-from surebound.attack import attack_region
+from surebound.attack import attack
 from surebound.attack.methods import PGD
 from surebound.errors import InputError, RegionError, SpecError
 from surebound.spec.formula import Sum
@@ -106,7 +106,7 @@ def test_an_attack_agrees_about_violations(name: str) -> None:
     for seed in range(3):
         net = dense(2, 6, 3, seed=seed)
         region = sb.LinfBall(torch.zeros(1, 2), 1)
-        result = attack_region(net, region, spec=spec, method=PGD(steps=30, restarts=5))
+        result = attack(net, region, spec=spec, method=PGD(steps=30, restarts=5))
         assert not (result.success[0] and holds(net(result.adversarial))[0])
         if (~holds(net(GRID))).double().mean() > 0.05:
             assert result.success[0]
@@ -248,7 +248,7 @@ def test_nan_is_never_proved() -> None:
         assert verdict.status is not Status.ROBUST
         corner = sb.Box(torch.ones(1, 2), torch.ones(1, 2))
         assert sb.decide(net, corner, spec, stages=["attack"])[0].status is Status.FALSIFIED
-        assert attack_region(net, corner, spec=spec, method=PGD(steps=1, restarts=1)).success[0]
+        assert attack(net, corner, spec=spec, method=PGD(steps=1, restarts=1)).success[0]
 
 
 def test_many_classes_are_counted_not_multiplied_out() -> None:
@@ -338,7 +338,7 @@ def test_other_wrong_input_is_refused() -> None:
         sb.decide(net, sb.Box(-torch.ones(1, 2).double(), torch.ones(1, 2).double()), spec)
     for related in (Spec.monotone(0), Spec.same_class(dense(2, 3))):
         with pytest.raises(SpecError, match=r"relates two runs.*stages=\['attack'\]"):
-            sb.attack(net, torch.zeros(1, 2), None, 1, spec=related)
+            sb.attack(net, sb.LinfBall(torch.zeros(1, 2), 1, clip=(0, 1)), spec=related)
 
 
 def test_a_coefficient_that_would_be_rounded_is_refused_by_bounds() -> None:
