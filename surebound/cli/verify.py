@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surebound.cli.loading import loading
-from surebound.cli.options import Data, DataDir, Weights
+from surebound.cli.options import NET_HELP, Data, DataDir, Weights
 from surebound.cli.output import EXIT_ERRORS, Cell, Format, print_table
 from surebound.errors import InputError
 
@@ -27,7 +27,7 @@ def verify(
     target: Annotated[
         str | None,
         typer.Argument(
-            help="A VNN-LIB query; or a run directory, a packaged network's name, or PACKAGE.MODULE:FACTORY.",
+            help="A VNN-LIB query; or a network: " + NET_HELP,
             show_default=False,
         ),
     ] = None,
@@ -136,6 +136,8 @@ def verify(
 
       surebound verify runs/mnist-small --eps 0:0.45:0.05 --cascade fast
 
+      surebound verify net.onnx --data images.npz --eps 1/20 --out proofs
+
       surebound verify --model mypkg.nets:build --weights w.safetensors --data digits --eps 8/255 --out proofs
 
       surebound verify runs/mnist-small --eps 0.3 --cluster tcp://scheduler:8786
@@ -166,7 +168,7 @@ def verify(
     else:
         wanted = model if target is None else target
         _images(
-            _needed(wanted, "a query, a run directory, a packaged network or a factory"), _needed(eps, "--eps"),
+            _needed(wanted, "a query or a network"), _needed(eps, "--eps"),
             cascade, tighten, first, weights, data, data_dir, out, jobs, cluster, timeout, mix, seed, form,
         )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -26,6 +27,12 @@ class Results:
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)
+
+    def __repr__(self) -> str:
+        counts = Counter(record.verdict.status.value for record in self.records)
+        found = ", ".join(f"{count} {status}" for status, count in counts.most_common()) or "no records"
+        radii = ", ".join(str(eps) for eps in self.radii[:4]) + (", ..." if len(self.radii) > 4 else "")
+        return f"Results({found}; eps {radii or 'none'}{f'; {self.path}' if self.path else ''})"
 
     @property
     def radii(self) -> tuple[Fraction, ...]:
