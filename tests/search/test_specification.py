@@ -316,7 +316,6 @@ def test_wrong_specifications_are_refused(name: str) -> None:
         (Spec.monotone(2), "input 2: the network has 2 inputs"),
         (Spec.equivalent(dense(2, 4), 1), "have 3 and 4 outputs"),
         ([Spec.label(0)] * 2, "2 specifications for 1 examples"),
-        (sb.LinearSpec(torch.eye(3)), "spec is a LinearSpec; give a Spec"),
     ],
 )
 def test_what_does_not_fit_the_network_is_refused(spec: Spec, match: str) -> None:
@@ -345,3 +344,38 @@ def test_a_coefficient_that_would_be_rounded_is_refused_by_bounds() -> None:
     third = Spec("a third", lambda scope: Sum(Fraction(-1)).plus(scope.output(0), Fraction(1, 3)).atom(False))
     with pytest.raises(SpecError, match="has the coefficient 1/3, no float64 number; use surebound.decide"):
         sb.worst_margins(nn.Linear(2, 3).eval(), BOX, spec=third)
+
+
+def test_labels_and_linear_specs_are_specifications() -> None:
+    net, x = dense(2, 12, 3), torch.tensor([[0.2, -0.4], [0.9, 0.9], [-0.5, 0.1]])
+    region = sb.LinfBall(x, "1/5")
+    labels = torch.tensor([0, 1, 0])
+    expected = [sb.decide(net, region[i : i + 1], Spec.label(int(y)))[0].status for i, y in enumerate(labels)]
+    assert [each.status for each in sb.decide(net, region, labels)] == expected
+    c, d = torch.randn(3, 2, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([-3.0, 0.5])
+    for rows, offsets in ((c, d), (c, d.expand(3, 2)), (c[:1], None), (c[0], d)):
+        each = [rows if rows.dim() == 2 else rows[i % len(rows)] for i in range(3)]
+        parts = [None if offsets is None else offsets if offsets.dim() == 1 else offsets[i] for i in range(3)]
+        expected = [
+            sb.decide(net, region[i : i + 1], Spec.linear(each[i], parts[i]))[0].status for i in range(3)
+        ]
+        assert [v.status for v in sb.decide(net, region, sb.LinearSpec(rows, offsets))] == expected
+    assert Status.ROBUST in expected or Status.FALSIFIED in expected
+    assert sb.decide(net, region[:0], labels[:0]) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (torch.tensor([0, 3, 1]), r"labels lie in \[0, 3\] but the network has 3 outputs"),
+        (torch.tensor([0, -1, 1]), r"labels lie in \[-1, 1\]"),
+        (torch.tensor([0, 1]), "2 labels for 3 examples"),
+        (torch.zeros(3), "labels are torch.float32"),
+        (sb.LinearSpec(torch.ones(2, 1, 3)), "2 specifications for 3 examples"),
+        (sb.LinearSpec(torch.ones(1, 4)), "4 coefficients per row but the network 3 outputs"),
+        (3, "spec is a int; give a Spec, a list with one per example, or labels"),
+    ],
+)
+def test_labels_and_linear_specs_that_do_not_fit(spec: object, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        sb.decide(dense(2, 12, 3), sb.LinfBall(torch.zeros(3, 2), "1/5"), spec)  # type: ignore[arg-type]
