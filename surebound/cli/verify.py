@@ -63,10 +63,6 @@ def verify(
         Path | None,
         typer.Option("--onnx-dir", help="Where --instances finds its files (default: beside it)."),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", help="PACKAGE.MODULE:FACTORY, as the first argument would name it."),
-    ] = None,
     cascade: Annotated[
         str, typer.Option("--cascade", help="Which stages: default, paper (MIP, LP, attackable) or fast.")
     ] = "default",
@@ -138,15 +134,13 @@ def verify(
 
       surebound verify net.onnx --data images.npz --eps 1/20 --out proofs
 
-      surebound verify --model mypkg.nets:build --weights w.safetensors --data digits --eps 8/255 --out proofs
+      surebound verify mypkg.nets:build --weights w.safetensors --data digits --eps 8/255 --out proofs
 
       surebound verify runs/mnist-small --eps 0.3 --cluster tcp://scheduler:8786
     """
     queries = (
         network or onnx or vnnlib or instances or (target and target.removesuffix(".gz").endswith(".vnnlib"))
     )
-    if target is not None and model is not None:
-        raise InputError(f"{target} and --model {model}: two networks to verify; give one of them")
     if cluster is not None and (queries or jobs is not None):
         raise InputError("--cluster is for images, and instead of --jobs; leave one of them out")
     if network or (target is not None and target.removesuffix(".gz").endswith(".vnnlib")):
@@ -166,9 +160,8 @@ def verify(
 
         run_list(instances, onnx_dir, out, mix, form)
     else:
-        wanted = model if target is None else target
         _images(
-            _needed(wanted, "a query or a network"), _needed(eps, "--eps"),
+            _needed(target, "a query or a network"), _needed(eps, "--eps"),
             cascade, tighten, first, weights, data, data_dir, out, jobs, cluster, timeout, mix, seed, form,
         )  # fmt: skip
 

@@ -75,8 +75,8 @@ def check(model: nn.Module | Model | str | Path, x: Tensor | None = None) -> Sup
     >>> support = check(nn.Sequential(nn.Linear(2, 2), nn.GELU(), nn.Linear(2, 2)), torch.zeros(1, 2))
     >>> support.supported
     True
-    >>> [each.op for each in support.missing("mip")]
-    ['aten.gelu.default']
+    >>> support.missing("mip")[0].op
+    'aten.gelu.default'
     """
     file = None
     try:

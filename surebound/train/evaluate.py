@@ -108,18 +108,13 @@ def measure(
             clean = misclassified(outputs, y)  # (B,)
             wrong[0] += clean.sum()
             for i, radius in enumerate(evaluation.radii):
-                open_ = clean | _unproved(model, x, y, radius, clip, soundness)
+                balls = LinfBall(x, radius, clip)
+                open_ = clean | _unproved(model, balls, y, soundness)
                 wrong[1 + i] += open_.sum()
                 k = max(0, min(attacked - first, len(y)))
                 if k:
-                    settled = ~open_[:k]
                     found = attack(
-                        model,
-                        LinfBall(x[:k], radius, clip=clip),
-                        y[:k],
-                        evaluation.pgd,
-                        proved=settled,
-                        seed=seed + first,
+                        model, balls[:k], y[:k], evaluation.pgd, proved=~open_[:k], seed=seed + first
                     )
                     wrong[1 + len(evaluation.radii) + i] += (found.success | clean[:k]).sum()
                 if progress is not None:
@@ -149,9 +144,7 @@ def _shared(
             yield first, x, y
 
 
-def _unproved(
-    model: nn.Module, x: Tensor, y: Tensor, eps: Fraction, clip: Clip, soundness: Soundness
-) -> Tensor:
+def _unproved(model: nn.Module, balls: LinfBall, y: Tensor, soundness: Soundness) -> Tensor:
     with torch.no_grad():
-        margins = worst_margins(model, LinfBall(x, eps=eps, clip=clip), y, soundness=soundness)  # (B, K)
+        margins = worst_margins(model, balls, y, soundness=soundness)  # (B, K)
     return unproved(margins, y)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from surebound.numerics import exact_fraction
 from surebound.search.record import Record
-from surebound.verdict import Status
 from surebound.verify.export import render, write_witnesses
 from surebound.verify.summary import Summary, summarise
 
@@ -43,11 +42,6 @@ class Results:
         """The records of one radius."""
         radius = exact_fraction(eps)
         return Results(tuple(record for record in self.records if record.eps == radius), self.path)
-
-    def with_status(self, *statuses: Status | str) -> Results:
-        """The records with one of some statuses."""
-        wanted = {status if isinstance(status, Status) else Status(status) for status in statuses}
-        return Results(tuple(r for r in self.records if r.verdict.status in wanted), self.path)
 
     def summary(self, eps: str | int | float | Fraction | None = None) -> Summary:
         """Error rates and counts at one radius; it need not be given if there is only one."""

@@ -78,8 +78,8 @@ def verify(
     >>> net = nn.Linear(2, 2, bias=False).requires_grad_(False)
     >>> _ = net.weight.copy_(torch.eye(2))
     >>> region = LinfBall(torch.tensor([[0.6, 0.4], [0.9, 0.1]]), "1/5", clip=(0, 1))
-    >>> [record.verdict.status.value for record in verify(net, region, torch.tensor([0, 0]), "fast")]
-    ['falsified', 'robust']
+    >>> verify(net, region, torch.tensor([0, 0]), "fast")
+    Results(1 falsified, 1 robust; eps 1/5)
     """
     balls = _balls(region)
     images, clip, radii = balls[0].x, balls[0].clip, sorted({ball.eps for ball in balls})
