@@ -115,8 +115,8 @@ def _nothing(images: Tensor) -> AttackResult:
 def _check(method: Attack, proved: Tensor | None, seed: int, batch: int) -> None:
     if not isinstance(method, Attack):
         raise InputError(
-            f"method={method!r} is not an attack; give one of surebound.attacks, "
-            "e.g. PGD(steps=200, restarts=10)"
+            f"method={method!r} is not an attack; give one of sb.attacks, "
+            "e.g. sb.attacks.PGD(steps=200, restarts=10)"
         )
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise InputError(f"seed={seed!r} is a {type(seed).__name__}; give an integer")

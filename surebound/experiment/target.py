@@ -10,22 +10,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from surebound import data as datasets
 from surebound import zoo
-from surebound.data.types import Dataset
 from surebound.errors import InputError
-from surebound.experiment.arrays import read_arrays
-from surebound.experiment.codec import nearest
-from surebound.experiment.nets import architecture_of
-from surebound.experiment.rundir import RunDirectory
-from surebound.train.examples import Examples
 from surebound.zoo import Architecture
+
+if TYPE_CHECKING:  # a packaged network or a file is loaded without waiting for data and training
+    from surebound.data.types import Dataset
+    from surebound.train.examples import Examples
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +42,14 @@ class Target:
             raise InputError(
                 f"no data are known for {self.name!r}; give --data, a dataset's name or a file of arrays"
             )
+        from surebound import data as datasets
+
         return datasets.load(self.data, self.data_dir)
 
     def test(self, clip: tuple[float, float] = (0.0, 1.0)) -> Examples:
         """The test images and labels; a file's images must be inside of `clip`."""
+        from surebound.experiment.arrays import read_arrays
+
         if self.data is not None and Path(self.data).suffix in (".npz", ".safetensors"):
             return read_arrays(Path(self.data), clip)
         return self.dataset().test
@@ -92,6 +94,8 @@ def load_target(
     elif spec in {e.name for e in zoo.entries()}:
         target = _of_zoo(spec, weights, where)
     else:
+        from surebound.experiment.codec import nearest
+
         names = [e.name for e in zoo.entries()]
         hint = nearest(spec, [*names, *_runs_beside(Path(spec))])
         raise InputError(
@@ -121,6 +125,10 @@ def _of_onnx(path: Path, weights: str | Path | None, data_dir: Path | None) -> T
 
 
 def _of_run(path: Path, weights: str | Path | None, data_dir: Path | None) -> Target:
+    from surebound import data as datasets
+    from surebound.experiment.nets import architecture_of
+    from surebound.experiment.rundir import RunDirectory
+
     run = RunDirectory.open(path)
     config, record = run.config, run.read_json("environment.json").get("architecture")
     if record is not None:
