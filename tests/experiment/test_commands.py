@@ -57,7 +57,7 @@ def test_a_shown_configuration_can_be_read_back(tmp_path: Path) -> None:
         (("presets", "zzz"), "no preset contains 'zzz'; 'surebound presets' lists"),
         (("train", "mine.toml"), "cannot read the configuration mine.toml"),
         (("resume", "nowhere"), "nowhere is no run directory"),
-        (("evaluate", "nowhere"), "'nowhere' is no run directory"),
+        (("evaluate", "nowhere"), "'nowhere' is nothing to load. Give a run directory"),
         (("evaluate", "surebound.zoo.architecture:digits", "--data", "digits"), "no radius is known"),
         (("zoo", "--add", "runs/x"), "--add and --as belong together"),
     ],
