@@ -12,6 +12,7 @@ import surebound as sb
 from benchmarks.common import Benchmark, Measure, Race, seconds
 from surebound.attack import attack
 from surebound.attack.methods import PGD
+from surebound.region import LinfBall
 
 STEPS = 60
 SHAPE = (1, 28, 28)
@@ -45,7 +46,13 @@ def passes(model: nn.Module, x: Tensor) -> None:
 
 def search(model: nn.Module, x: Tensor) -> None:
     """The attack, on a specification that no input violates: nothing drops out."""
-    attack(model, x, None, "3/10", PGD(STEPS, 1), spec=sb.LinearSpec(torch.eye(10), torch.full((10,), -1e6)))
+    attack(
+        model,
+        LinfBall(x, "3/10", clip=(0, 1)),
+        None,
+        PGD(STEPS, 1),
+        spec=sb.LinearSpec(torch.eye(10), torch.full((10,), -1e6)),
+    )
 
 
 def dropping() -> float:
@@ -57,5 +64,5 @@ def dropping() -> float:
         torch.arange(128) % 4 > 0, 0.1, -1e6
     )  # an offset of 0.1 is broken within a step or two
     spec = sb.LinearSpec(rows.contiguous(), fate.unsqueeze(1).expand(128, 2).contiguous())
-    falling = seconds(lambda: attack(model, x, None, "3/10", PGD(STEPS, 1), spec=spec))
+    falling = seconds(lambda: attack(model, LinfBall(x, "3/10", clip=(0, 1)), None, PGD(STEPS, 1), spec=spec))
     return falling / seconds(partial(search, model, x))

@@ -13,77 +13,114 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from surebound import models
-    from surebound.attack import attack
-    from surebound.attack import methods as attacks
+    from surebound import attack as attacks
+    from surebound import bounds, data, errors, models, vnnlib
+    from surebound import train as training
+    from surebound.attack import AttackResult, attack
+    from surebound.bounds import LinearBounds, interval_bounds, linear_bounds, worst_margins
     from surebound.bounds.compact import compact
-    from surebound.bounds.interval import interval_bounds
-    from surebound.bounds.linear.crown import linear_bounds
-    from surebound.bounds.margins import worst_margins
+    from surebound.experiment.target import load
     from surebound.graph import forget
     from surebound.interval import Interval
     from surebound.numerics import Soundness
     from surebound.region import Box, LinfBall
+    from surebound.rules.support import Support, check
+    from surebound.search import stages
+    from surebound.search.cascade import Cascade, cascade
+    from surebound.search.record import Record
     from surebound.search.specification import decide
     from surebound.spec import LinearSpec, Spec
-    from surebound.train import Evaluation, Plan, methods, train
-    from surebound.verify import verify
-    from surebound.vnnlib import load_onnx
-    from surebound.zoo import load
+    from surebound.train import Evaluation, Outcome, Plan, train
+    from surebound.verdict import Status, Verdict
+    from surebound.verify import Progress, Results, Summary, verify
 
 __version__ = "0.1.0"
 
+#: Public name -> where it comes from: a module, or a module and a name in it.
+_HOMES = {
+    "AttackResult": "surebound.attack:AttackResult",
+    "Box": "surebound.region:Box",
+    "Cascade": "surebound.search.cascade:Cascade",
+    "Evaluation": "surebound.train:Evaluation",
+    "Interval": "surebound.interval:Interval",
+    "LinearBounds": "surebound.bounds.linear.crown:LinearBounds",
+    "LinearSpec": "surebound.spec:LinearSpec",
+    "LinfBall": "surebound.region:LinfBall",
+    "Outcome": "surebound.train:Outcome",
+    "Plan": "surebound.train:Plan",
+    "Progress": "surebound.verify:Progress",
+    "Record": "surebound.search.record:Record",
+    "Results": "surebound.verify:Results",
+    "Soundness": "surebound.numerics:Soundness",
+    "Spec": "surebound.spec:Spec",
+    "Status": "surebound.verdict:Status",
+    "Summary": "surebound.verify:Summary",
+    "Support": "surebound.rules.support:Support",
+    "Verdict": "surebound.verdict:Verdict",
+    "attack": "surebound.attack:attack",
+    "attacks": "surebound.attack",
+    "bounds": "surebound.bounds",
+    "cascade": "surebound.search.cascade:cascade",
+    "check": "surebound.rules.support:check",
+    "compact": "surebound.bounds.compact:compact",
+    "data": "surebound.data",
+    "decide": "surebound.search.specification:decide",
+    "errors": "surebound.errors",
+    "forget": "surebound.graph:forget",
+    "interval_bounds": "surebound.bounds.interval:interval_bounds",
+    "linear_bounds": "surebound.bounds.linear.crown:linear_bounds",
+    "load": "surebound.experiment.target:load",
+    "models": "surebound.models",
+    "stages": "surebound.search.stages",
+    "train": "surebound.train:train",
+    "training": "surebound.train",
+    "verify": "surebound.verify:verify",
+    "vnnlib": "surebound.vnnlib",
+    "worst_margins": "surebound.bounds.margins:worst_margins",
+}
+
 __all__ = [
+    "AttackResult",
     "Box",
+    "Cascade",
     "Evaluation",
     "Interval",
+    "LinearBounds",
     "LinearSpec",
     "LinfBall",
+    "Outcome",
     "Plan",
+    "Progress",
+    "Record",
+    "Results",
     "Soundness",
     "Spec",
+    "Status",
+    "Summary",
+    "Support",
+    "Verdict",
     "__version__",
     "attack",
     "attacks",
+    "bounds",
+    "cascade",
+    "check",
     "compact",
+    "data",
     "decide",
+    "errors",
     "forget",
     "interval_bounds",
     "linear_bounds",
     "load",
-    "load_onnx",
-    "methods",
     "models",
+    "stages",
     "train",
+    "training",
     "verify",
+    "vnnlib",
     "worst_margins",
 ]
-
-#: Public name -> where it comes from: a module, or a module and a name in it.
-_HOMES = {
-    "Box": "surebound.region:Box",
-    "Evaluation": "surebound.train:Evaluation",
-    "Interval": "surebound.interval:Interval",
-    "LinearSpec": "surebound.spec:LinearSpec",
-    "LinfBall": "surebound.region:LinfBall",
-    "Plan": "surebound.train:Plan",
-    "Soundness": "surebound.numerics:Soundness",
-    "Spec": "surebound.spec:Spec",
-    "attack": "surebound.attack:attack",
-    "attacks": "surebound.attack.methods",
-    "compact": "surebound.bounds.compact:compact",
-    "decide": "surebound.search.specification:decide",
-    "forget": "surebound.graph:forget",
-    "interval_bounds": "surebound.bounds.interval:interval_bounds",
-    "linear_bounds": "surebound.bounds.linear.crown:linear_bounds",
-    "load": "surebound.zoo:load",
-    "load_onnx": "surebound.vnnlib.files:load_onnx",
-    "methods": "surebound.train.methods",
-    "models": "surebound.models",
-    "train": "surebound.train:train",
-    "verify": "surebound.verify:verify",
-    "worst_margins": "surebound.bounds.margins:worst_margins",
-}
 
 
 def _public(name: str) -> Any:

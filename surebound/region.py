@@ -76,6 +76,9 @@ class Box:
     def __len__(self) -> int:
         return int(self.lower.shape[0])
 
+    def __repr__(self) -> str:
+        return f"Box({tuple(self.lower.shape)} {self.lower.dtype})"
+
 
 @dataclass(frozen=True)
 class LinfBall:
@@ -83,6 +86,8 @@ class LinfBall:
 
     ``eps`` is kept exact: give ``"8/255"``, not 0.03137.
 
+    >>> LinfBall(torch.zeros(2, 3), eps="8/255", clip=(0, 1))
+    LinfBall((2, 3) torch.float32, eps=8/255, clip=(0.0, 1.0))
     >>> LinfBall(torch.full((1, 1), 0.5), eps="1/4", clip=(0, 1)).interval(Soundness.NONE).upper
     tensor([[0.7500]])
     """
@@ -101,6 +106,7 @@ class LinfBall:
         if clip is not None:
             if not (len(clip) == 2 and clip[0] <= clip[1]):
                 raise RegionError(f"clip={clip!r}; give (lowest, highest) valid input values, e.g. (0, 1)")
+            clip = float(clip[0]), float(clip[1])  # one spelling, which stores of results are known by
             if bool((x < clip[0]).any() or (x > clip[1]).any()):
                 raise RegionError(
                     f"x has values in [{float(x.min()):.6g}, {float(x.max()):.6g}], outside clip={clip!r}; "
@@ -144,12 +150,15 @@ class LinfBall:
     def __len__(self) -> int:
         return int(self.x.shape[0])
 
+    def __repr__(self) -> str:
+        return f"LinfBall({tuple(self.x.shape)} {self.x.dtype}, eps={self.eps}, clip={self.clip})"
+
 
 Region = Box | LinfBall
 
 
-def check_region(region: Region) -> None:
-    """Refuse what is no region, before its attributes are missed, and a region of no examples.
+def check_region(region: Region, *, empty: bool = False) -> None:
+    """Refuse what is no region, before its attributes are missed, and a region of no examples unless ``empty``.
 
     >>> check_region(torch.zeros(1, 2))
     Traceback (most recent call last):
@@ -160,7 +169,7 @@ def check_region(region: Region) -> None:
         raise RegionError(
             f"the region is a {type(region).__name__}; give sb.LinfBall(x, eps, clip=(0, 1)) or sb.Box(lower, upper)"
         )
-    if not len(region):
+    if not len(region) and not empty:
         raise RegionError("the batch is empty; give at least one example")
 
 

@@ -69,8 +69,8 @@ class Verdict:
     network as it is deployed: a proof for every order of summation, or a witness that was re-run. A proof
     that rests on a solver's tolerance is not float-sound.
 
-    >>> Verdict(Status.ROBUST, stage="interval", bound=-0.5, float_sound=True).status.value
-    'robust'
+    >>> Verdict(Status.ROBUST, stage="interval", bound=-0.5, float_sound=True)
+    Verdict(robust by interval, bound -0.5, float-sound)
     >>> Verdict(Status.ROBUST, stage="interval", bound=float("nan"))
     Traceback (most recent call last):
     ...
@@ -95,3 +95,9 @@ class Verdict:
             raise InputError(f"only a falsified verdict carries a witness, not {self.status.value!r}")
         if self.float_sound and not self.status.decided:
             raise InputError(f"float_sound describes a decision; the status is {self.status.value!r}")
+
+    def __repr__(self) -> str:
+        bound = f", bound {self.bound:.4g}" if math.isfinite(self.bound) else ""
+        sound = ", float-sound" if self.float_sound else ""
+        detail = f": {self.detail}" if self.detail else ""
+        return f"Verdict({self.status.value} by {self.stage}{bound}{sound}{detail})"

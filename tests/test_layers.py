@@ -37,7 +37,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "reproduction": WORK | {"zoo", "experiment", "report"},
     "cli": WORK | {"zoo", "experiment", "report", "reproduction"},
     "__main__": frozenset({"cli"}),
-    "__init__": WORK | {"zoo"},
+    "__init__": WORK | {"experiment", "zoo"},
 }
 """Layer -> the other layers it may import. Every module of the package belongs to one of them."""
 

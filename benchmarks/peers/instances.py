@@ -14,6 +14,7 @@ import torch
 
 import surebound as sb
 from surebound.experiment.target import load_target
+from surebound.region import LinfBall
 from surebound.search.stages import Clean, IntervalBounds, PgdAttack
 from surebound.verify import Cascade, verify
 
@@ -72,7 +73,7 @@ def _hard(net: str, eps: str, count: int, data_dir: Path | None) -> list[Instanc
         if len(found) >= count:
             break
         chosen = unproved[start : start + _AT_ONCE]
-        results = verify(target.model, images, labels, eps, stages, indices=chosen)
+        results = verify(target.model, LinfBall(images, eps, clip=(0, 1)), labels, stages, indices=chosen)
         found += [
             Instance(net, eps, r.index, r.label) for r in results if r.verdict.status.value == "unknown"
         ]

@@ -56,7 +56,7 @@ class Peer(Method):
     linear: bool = False  # the margins by CROWN over interval bounds, not by intervals alone
 
     def loss(self, batch: Batch) -> Loss:
-        lower, upper = box(batch.images, batch.epsilon, batch.domain)
+        lower, upper = box(batch.images, batch.epsilon, batch.clip)
         ball = self.lirpa.PerturbationLpNorm(norm=float("inf"), eps=batch.epsilon, x_L=lower, x_U=upper)
         x = self.lirpa.BoundedTensor(batch.images, ball)
         spec = _margins(batch.labels)

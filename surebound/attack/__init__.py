@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from surebound.attack import methods
 from surebound.attack.base import Attack
+from surebound.attack.methods import (
+    BY_NAME,
+    FGSM,
+    PGD,
+    SPSA,
+    Adam,
+    CarliniWagner,
+    MultiTargeted,
+    Sign,
+    StepDecay,
+    StepRule,
+)
 from surebound.attack.result import AttackProgress, AttackResult
-from surebound.attack.search import attack, attack_region
+from surebound.attack.search import attack
 
-__all__ = ["Attack", "AttackProgress", "AttackResult", "attack", "attack_region", "methods"]
+__all__ = [
+    "BY_NAME", "FGSM", "PGD", "SPSA", "Adam", "Attack", "AttackProgress", "AttackResult", "CarliniWagner",
+    "MultiTargeted", "Sign", "StepDecay", "StepRule", "attack",
+]  # fmt: skip

@@ -10,11 +10,11 @@ from surebound.attack.input_gradient import InputGradients
 from surebound.graph.fit import evaluating
 
 
-def box(images: Tensor, epsilon: float, domain: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
-    """Ends (B, C, H, W) of the ball of radius `epsilon` around `images`, cut to the domain."""
+def box(images: Tensor, epsilon: float, clip: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
+    """Ends (B, C, H, W) of the ball of radius `epsilon` around `images`, cut to the clip range."""
     lower, upper = images - epsilon, images + epsilon
-    if domain is not None:
-        lower, upper = lower.clamp_min(domain[0]), upper.clamp_max(domain[1])
+    if clip is not None:
+        lower, upper = lower.clamp_min(clip[0]), upper.clamp_max(clip[1])
     return lower, upper
 
 

@@ -39,6 +39,10 @@ class AttackResult:
     def __len__(self) -> int:
         return int(self.success.shape[0])
 
+    def __repr__(self) -> str:
+        wrong, broken, searched = (int(x.sum()) for x in (self.clean_success, self.success, self.attacked))
+        return f"AttackResult({len(self)} examples: {wrong} wrong from the start, {searched} attacked, {broken} broken)"
+
 
 @dataclass(frozen=True)
 class AttackProgress:

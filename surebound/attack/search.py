@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import torch
 from torch import Tensor
 
@@ -18,55 +16,14 @@ from surebound.attack.rows import Problem
 from surebound.attack.tree import Tree
 from surebound.errors import InputError, SpecError
 from surebound.graph.fit import evaluating
-from surebound.region import LinfBall, Region
+from surebound.region import Region, check_region
 from surebound.spec import LinearSpec, Spec
 
 
 def attack(
     model: Model,
-    images: Tensor,  # (B, ...) floating point
-    labels: Tensor | None,  # (B,) integers; None with a spec
-    eps: str | int | float | Fraction,
-    method: Attack | None = None,
-    *,
-    clip: tuple[float, float] | None = (0.0, 1.0),
-    spec: LinearSpec | Spec | None = None,
-    proved: Tensor | None = None,  # (B,) bool
-    seed: int = 0,
-    memory: int = DEFAULT_MEMORY,
-    progress: Progress | None = None,
-    stop: Stop | None = None,
-) -> AttackResult:
-    """Look for inputs within ``eps`` of the images (largest absolute difference) that break the network.
-
-    Every input that is returned satisfies |x' - x| <= eps and the clip range exactly, in rational arithmetic,
-    and was run through the network once more. Examples that are broken from the start, or that ``proved``
-    marks as settled by a bound, are not attacked. The same seed gives the same search, however much
-    memory it is given. The network is evaluated in evaluation mode and left as it was;
-    its weights' ``.grad`` is not touched. ``stop`` is asked after every step whether to end the search there; the
-    result then says by ``finished`` whose search was complete.
-
-    Requires: any network from (B, ...) to (B, K) whose examples do not influence each other.
-    Property: sound for violations, not for robustness: what is found is a counterexample, what is not found
-    is nothing.
-
-    >>> net = torch.nn.Linear(2, 2, bias=False)
-    >>> _ = net.weight.data.copy_(torch.eye(2))
-    >>> images, labels = torch.tensor([[0.6, 0.4], [0.9, 0.1]]), torch.tensor([0, 0])
-    >>> attack(net, images, labels, "0.2", PGD(steps=20, restarts=2)).success.tolist()
-    [True, False]
-    """
-    region = LinfBall(images, eps, clip)
-    return attack_region(
-        model, region, labels, method,
-        spec=spec, proved=proved, seed=seed, memory=memory, progress=progress, stop=stop,
-    )  # fmt: skip
-
-
-def attack_region(
-    model: Model,
     region: Region,
-    labels: Tensor | None = None,  # (B,)
+    labels: Tensor | None = None,  # (B,) integers; None with a spec
     method: Attack | None = None,
     *,
     spec: LinearSpec | Spec | None = None,
@@ -77,12 +34,29 @@ def attack_region(
     progress: Progress | None = None,
     stop: Stop | None = None,
 ) -> AttackResult:
-    """``attack`` inside any region, a box with its own width in every coordinate for example.
+    """Look for inputs of a region that break the network: a ball around every image, or any box.
 
-    ``names`` are numbers that examples are called by in random draws (default: their places in the batch), so that
-    an example is searched the same way whatever batch it comes in.
+    Every input that is returned lies in the region exactly, in rational arithmetic,
+    and was run through the network once more. Examples that are broken from the start, or that ``proved``
+    marks as settled by a bound, are not attacked. The same seed gives the same search, however much
+    memory it is given. ``names`` are numbers that examples are called by in random draws (default: their places in
+    the batch), so that an example is searched the same way whatever batch it comes in. The network is evaluated in
+    evaluation mode and left as it was; its weights' ``.grad`` is not touched. ``stop`` is asked after every step
+    whether to end the search there; the result then says by ``finished`` whose search was complete.
+
+    Requires: any network from (B, ...) to (B, K) whose examples do not influence each other.
+    Property: sound for violations, not for robustness: what is found is a counterexample, what is not found
+    is nothing.
+
+    >>> from surebound.region import LinfBall
+    >>> net = torch.nn.Linear(2, 2, bias=False)
+    >>> _ = net.weight.data.copy_(torch.eye(2))
+    >>> region = LinfBall(torch.tensor([[0.6, 0.4], [0.9, 0.1]]), "0.2", clip=(0, 1))
+    >>> attack(net, region, torch.tensor([0, 0]), PGD(steps=20, restarts=2)).success.tolist()
+    [True, False]
     """
     method = PGD() if method is None else method
+    check_region(region, empty=True)
     _check(method, proved, seed, len(region))
     with evaluating(model), torch.no_grad():
         box = InnerBox.of(region)
@@ -142,8 +116,8 @@ def _nothing(images: Tensor) -> AttackResult:
 def _check(method: Attack, proved: Tensor | None, seed: int, batch: int) -> None:
     if not isinstance(method, Attack):
         raise InputError(
-            f"method={method!r} is not an attack; give one of surebound.attack.methods, "
-            "e.g. PGD(steps=200, restarts=10)"
+            f"method={method!r} is not an attack; give one of sb.attacks, "
+            "e.g. sb.attacks.PGD(steps=200, restarts=10)"
         )
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise InputError(f"seed={seed!r} is a {type(seed).__name__}; give an integer")

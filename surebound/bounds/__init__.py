@@ -1,9 +1,32 @@
-"""Methods that walk a Program. They name no operator: what they know of one is in surebound.rules."""
+"""Bounds of outputs and specifications: functions, and the methods that they take.
+
+Methods walk a Program. They name no operator: what they know of one is in surebound.rules.
+"""
 
 from __future__ import annotations
 
+from surebound.bounds.compact import CompactNetwork
+from surebound.bounds.forward.symbolic import Symbolic
+from surebound.bounds.forward.zonotope import Zonotope
 from surebound.bounds.interval import interval_bounds, propagate
-from surebound.bounds.margins import worst_margins
+from surebound.bounds.linear.alpha import Adam
+from surebound.bounds.linear.crown import Crown, LinearBounds, linear_bounds
+from surebound.bounds.margins import METHODS, Method, worst_margins
 from surebound.bounds.training.engine import TrainingPass, training_pass
 
-__all__ = ["TrainingPass", "interval_bounds", "propagate", "training_pass", "worst_margins"]
+__all__ = [
+    "METHODS",
+    "Adam",
+    "CompactNetwork",
+    "Crown",
+    "LinearBounds",
+    "Method",
+    "Symbolic",
+    "TrainingPass",
+    "Zonotope",
+    "interval_bounds",
+    "linear_bounds",
+    "propagate",
+    "training_pass",
+    "worst_margins",
+]

@@ -120,7 +120,7 @@ def attack(
             bar.show(now.done, now.total, f"{now.broken} of {now.examples} broken")
 
         result = search(
-            found.model, images, labels, eps, method,
+            found.model, region, labels, method,
             proved=None if attack_proved else proved, seed=seed, memory=memory * 2**20, progress=show,
             stop=lambda: bool(stopped),
         )  # fmt: skip

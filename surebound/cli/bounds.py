@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surebound.cli.bar import Bar
-from surebound.cli.options import DataDir, Weights
+from surebound.cli.options import Data, DataDir, Target, Weights
 from surebound.cli.output import Cell, Format, print_table
 from surebound.cli.pieces import pieces
 from surebound.errors import InputError
@@ -46,12 +46,6 @@ class Show(enum.StrEnum):
     OUTPUTS = "outputs"
 
 
-MODEL_HELP = (
-    "A run directory, a packaged network's name, or PACKAGE.MODULE:FACTORY, a function returning a module."
-)
-DATA_HELP = (
-    "A dataset's name or a file of arrays, .npz or .safetensors (default: what the network was made for)."
-)
 SOUNDNESS_HELP = "The arithmetic: deployed (every float32 execution), real (exact), none (proves nothing)."
 METHOD_HELP = "From quick to tight; all but the first are linear bounds, never looser than intervals."
 SHOW_HELP = "margins: of the class that comes closest to the true one; outputs: every output's range."
@@ -62,13 +56,13 @@ def register(app: typer.Typer) -> None:
 
 
 def bounds(
-    model: Annotated[str, typer.Argument(help=MODEL_HELP, show_default=False)],
+    model: Target,
     eps: Annotated[
         str,
         typer.Option("--eps", help="Radius in pixel space, kept exact: 8/255, 0.1.", show_default=False),
     ],
     weights: Weights = None,
-    data: Annotated[str | None, typer.Option("--data", help=DATA_HELP)] = None,
+    data: Data = None,
     data_dir: DataDir = None,
     index: Annotated[
         list[int] | None, typer.Option("--index", help="An image by its number; may be repeated.")
@@ -96,6 +90,8 @@ def bounds(
     Examples:
 
       surebound bounds runs/digits --eps 1/10 --first 10 --method alpha-crown
+
+      surebound bounds net.onnx --data images.npz --eps 1/20
 
       surebound bounds mypkg.nets:build --data images.npz --index 3 --index 7 --eps 0.1 --show outputs
     """

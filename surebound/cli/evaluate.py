@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surebound.cli.bar import Bar
-from surebound.cli.bounds import DATA_HELP, MODEL_HELP, SOUNDNESS_HELP, Arithmetic
-from surebound.cli.options import DataDir, Weights
+from surebound.cli.bounds import SOUNDNESS_HELP, Arithmetic
+from surebound.cli.options import Data, DataDir, Target, Weights
 from surebound.cli.output import Cell, Format, print_table
 from surebound.errors import InputError
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(help=MODEL_HELP, show_default=False)],
+    model: Target,
     eps: Annotated[
         list[str] | None,
         typer.Option("--eps", help="Radius; may be repeated (default: those the network was measured at)."),
     ] = None,
     weights: Weights = None,
-    data: Annotated[str | None, typer.Option("--data", help=DATA_HELP)] = None,
+    data: Data = None,
     data_dir: DataDir = None,
     first: Annotated[
         int | None, typer.Option("--first", min=1, help="The first N images (default: all).")

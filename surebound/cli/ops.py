@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -41,29 +40,6 @@ def ops(
 
 def row(rule: Rule) -> tuple[str, ...]:
     """One operator's line; a dash where the method cannot use it."""
-    # A tensor taken apart, or one of a given shape: entries move, or do not vary at all.
-    exact = rule.is_affine or rule.apart or rule.reads_shape
-    linear = "exact" if exact else "relaxed" if rule.relax else "-"
-    mip = "exact" if rule.is_affine or rule.mip or _piecewise_linear(rule) else "-"
-    return rule.op, rule.family, "yes", linear, mip, rule.note
+    from surebound.rules.support import linear_column, mip_column
 
-
-def _piecewise_linear(rule: Rule) -> bool:
-    """Has it the pieces that MIP encodes, at least for some of its parameters?"""
-    if rule.activation is None:
-        return False
-    if rule.activation.specialise is None:
-        return rule.activation.pieces is not None
-    needed = [
-        name
-        for name, parameter in inspect.signature(rule.activation.specialise).parameters.items()
-        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
-    ]
-    return rule.activation.bind(*(_parameter(name) for name in needed)).pieces is not None
-
-
-def _parameter(name: str) -> object:
-    """A parameter as a network might give it."""
-    import torch
-
-    return torch.tensor([0.25]) if name == "weight" else 0.25
+    return rule.op, rule.family, "yes", linear_column(rule) or "-", mip_column(rule) or "-", rule.note

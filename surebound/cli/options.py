@@ -7,19 +7,18 @@ from typing import Annotated
 
 import typer
 
-Target = Annotated[
-    str,
-    typer.Argument(
-        help="A run directory, a packaged network's name, or an import path PACKAGE.MODULE:FACTORY.",
-        show_default=False,
-    ),
-]
+NET_HELP = "A run directory, an ONNX file, a packaged network's name, or PACKAGE.MODULE:FACTORY."
+
+Target = Annotated[str, typer.Argument(metavar="NET", help=NET_HELP, show_default=False)]
 Weights = Annotated[
     Path | None, typer.Option("--weights", help="A safetensors file to load into the network.")
 ]
 Data = Annotated[
     str | None,
-    typer.Option("--data", help="A dataset's name or a file of arrays (default: the target's own)."),
+    typer.Option(
+        "--data",
+        help="A dataset's name or a file of arrays, .npz or .safetensors (default: the network's own).",
+    ),
 ]
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="Where datasets are kept.", envvar="SUREBOUND_DATA")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surebound.cli.loading import loading
-from surebound.cli.options import Data, DataDir, Weights
+from surebound.cli.options import NET_HELP, Data, DataDir, Weights
 from surebound.cli.output import EXIT_ERRORS, Cell, Format, print_table
 from surebound.errors import InputError
 
@@ -27,7 +27,7 @@ def verify(
     target: Annotated[
         str | None,
         typer.Argument(
-            help="A VNN-LIB query; or a run directory, a packaged network's name, or PACKAGE.MODULE:FACTORY.",
+            help="A VNN-LIB query; or a network: " + NET_HELP,
             show_default=False,
         ),
     ] = None,
@@ -62,10 +62,6 @@ def verify(
     onnx_dir: Annotated[
         Path | None,
         typer.Option("--onnx-dir", help="Where --instances finds its files (default: beside it)."),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", help="PACKAGE.MODULE:FACTORY, as the first argument would name it."),
     ] = None,
     cascade: Annotated[
         str, typer.Option("--cascade", help="Which stages: default, paper (MIP, LP, attackable) or fast.")
@@ -136,15 +132,15 @@ def verify(
 
       surebound verify runs/mnist-small --eps 0:0.45:0.05 --cascade fast
 
-      surebound verify --model mypkg.nets:build --weights w.safetensors --data digits --eps 8/255 --out proofs
+      surebound verify net.onnx --data images.npz --eps 1/20 --out proofs
+
+      surebound verify mypkg.nets:build --weights w.safetensors --data digits --eps 8/255 --out proofs
 
       surebound verify runs/mnist-small --eps 0.3 --cluster tcp://scheduler:8786
     """
     queries = (
         network or onnx or vnnlib or instances or (target and target.removesuffix(".gz").endswith(".vnnlib"))
     )
-    if target is not None and model is not None:
-        raise InputError(f"{target} and --model {model}: two networks to verify; give one of them")
     if cluster is not None and (queries or jobs is not None):
         raise InputError("--cluster is for images, and instead of --jobs; leave one of them out")
     if network or (target is not None and target.removesuffix(".gz").endswith(".vnnlib")):
@@ -164,9 +160,8 @@ def verify(
 
         run_list(instances, onnx_dir, out, mix, form)
     else:
-        wanted = model if target is None else target
         _images(
-            _needed(wanted, "a query, a run directory, a packaged network or a factory"), _needed(eps, "--eps"),
+            _needed(target, "a query or a network"), _needed(eps, "--eps"),
             cascade, tighten, first, weights, data, data_dir, out, jobs, cluster, timeout, mix, seed, form,
         )  # fmt: skip
 
@@ -201,6 +196,7 @@ def _images(
         from surebound.cli.verify_progress import Counts
         from surebound.experiment.target import load_target
         from surebound.experiment.verifications import note_verification
+        from surebound.region import LinfBall
         from surebound.search.cascade import cascade as find_cascade
         from surebound.verify import verify as decide
         from surebound.verify.cluster import check_cluster
@@ -222,7 +218,7 @@ def _images(
     try:
         with Counts() as progress:
             results = decide(
-                found.model, images, labels, radii, stages,
+                found.model, [LinfBall(images, radius, clip=(0, 1)) for radius in radii], labels, stages,
                 timeout=limit, jobs=here, cluster=cluster, out=place, mix=mix, seed=seed, progress=progress,
             )  # fmt: skip
     except KeyboardInterrupt:

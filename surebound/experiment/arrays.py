@@ -19,8 +19,8 @@ _NEEDED = "the arrays 'images' (N, C, H, W), numbers in [0, 1] or bytes, and 'la
 _UNREADABLE = (SafetensorError, OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile)
 
 
-def read_arrays(path: Path, valid: tuple[float, float] = (0.0, 1.0)) -> Examples:
-    """The arrays `images` (N, ...) and `labels` (N,) of a file, the images as float32 inside `valid`.
+def read_arrays(path: Path, clip: tuple[float, float] = (0.0, 1.0)) -> Examples:
+    """The arrays `images` (N, ...) and `labels` (N,) of a file, the images as float32 inside `clip`.
 
     float64 images are rounded to the nearest float32, bytes are divided by 255.
     """
@@ -35,7 +35,7 @@ def read_arrays(path: Path, valid: tuple[float, float] = (0.0, 1.0)) -> Examples
         ) from error
     if not {"images", "labels"} <= arrays.keys():
         raise InputError(f"the data file {path} holds {sorted(arrays) or 'nothing'}; it needs {_NEEDED}")
-    return TensorExamples(_images(arrays["images"], valid, path), _labels(arrays["labels"], path))
+    return TensorExamples(_images(arrays["images"], clip, path), _labels(arrays["labels"], path))
 
 
 def _advice(path: Path) -> str:
@@ -49,7 +49,7 @@ def _read_npz(path: Path) -> dict[str, Tensor]:
         return {name: torch.from_numpy(archive[name]) for name in archive.files}
 
 
-def _images(given: Tensor, valid: tuple[float, float], path: Path) -> Tensor:
+def _images(given: Tensor, clip: tuple[float, float], path: Path) -> Tensor:
     if given.dtype not in (torch.float32, torch.float64, torch.uint8):
         raise InputError(
             f"the images of {path} are {_name(given)}; store them as float32 (float64 is rounded to it) in [0, 1], "
@@ -58,10 +58,10 @@ def _images(given: Tensor, valid: tuple[float, float], path: Path) -> Tensor:
     if not given.numel():
         raise InputError(f"the data file {path} holds no images: their shape is {tuple(given.shape)}")
     images = to_unit(given).to(torch.float32)
-    if not bool(((images >= valid[0]) & (images <= valid[1])).all()):  # NaN fails both
+    if not bool(((images >= clip[0]) & (images <= clip[1])).all()):  # NaN fails both
         raise InputError(
             f"the images of {path} have values in [{float(images.min()):.6g}, {float(images.max()):.6g}]; they must "
-            f"be in [{valid[0]:g}, {valid[1]:g}]: divide bytes by 255, and let the network's first layer normalise"
+            f"be in [{clip[0]:g}, {clip[1]:g}]: divide bytes by 255, and let the network's first layer normalise"
         )
     return images
 

@@ -110,7 +110,8 @@ def curve(
     """Attacked and proved accuracy at every radius."""
     images, labels = test.batch(torch.arange(len(test)))
     # mix: verdicts of an older version on the same weights count as done
-    found = verify(network, images, labels, list(epsilons), CASCADE, out=out, mix=True)
+    balls = [LinfBall(images, eps, clip=(0, 1)) for eps in epsilons]
+    found = verify(network, balls, labels, CASCADE, out=out, mix=True)
     if out is not None:
         note_verification(
             out, network=PRESETS[name], data="digits", images=len(images), radii=epsilons,

@@ -1,4 +1,4 @@
-"""What a command works on: a run directory, a packaged network, or a factory of one's own, with its data."""
+"""Load what a user has: a packaged network, a run, an ONNX file or a factory; for commands with its data."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from surebound import data as datasets
 from surebound import zoo
-from surebound.data.types import Dataset
 from surebound.errors import InputError
-from surebound.experiment.arrays import read_arrays
-from surebound.experiment.nets import architecture_of
-from surebound.experiment.rundir import RunDirectory
-from surebound.train.examples import Examples
 from surebound.zoo import Architecture
+
+if TYPE_CHECKING:  # a packaged network or a file is loaded without waiting for data and training
+    from surebound.data.types import Dataset
+    from surebound.train.examples import Examples
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,30 +42,51 @@ class Target:
             raise InputError(
                 f"no data are known for {self.name!r}; give --data, a dataset's name or a file of arrays"
             )
+        from surebound import data as datasets
+
         return datasets.load(self.data, self.data_dir)
 
-    def test(self, valid: tuple[float, float] = (0.0, 1.0)) -> Examples:
-        """The test images and labels; a file's images must be inside of `valid`."""
+    def test(self, clip: tuple[float, float] = (0.0, 1.0)) -> Examples:
+        """The test images and labels; a file's images must be inside of `clip`."""
+        from surebound.experiment.arrays import read_arrays
+
         if self.data is not None and Path(self.data).suffix in (".npz", ".safetensors"):
-            return read_arrays(Path(self.data), valid)
+            return read_arrays(Path(self.data), clip)
         return self.dataset().test
 
 
+def load(what: str | Path, weights: str | Path | None = None) -> nn.Module:
+    """Load a network, in evaluation mode: a packaged one by name, a run directory, an ONNX file, or a factory.
+
+    An ONNX file (.onnx, .onnx.gz) is checked against onnxruntime. A factory is ``package.module:function``, whose
+    ``weights`` come from a safetensors file. ``surebound zoo`` lists the packaged networks. Nothing is ever unpickled.
+
+    >>> load("mnist-small-ibp-0.4")(torch.zeros(1, 1, 28, 28)).shape
+    torch.Size([1, 10])
+    """
+    return load_target(what, weights=weights).model
+
+
 def load_target(
-    spec: str,
+    spec: str | Path,
     *,
     weights: str | Path | None = None,
     data: str | None = None,
     data_dir: str | Path | None = None,
 ) -> Target:
-    """Resolve `spec`: a run directory, the name of a packaged network, or `package.module:factory`.
+    """Resolve `spec`: a run directory, an ONNX file, `package.module:factory`, or the name of a packaged network.
 
     A factory is a function without arguments that returns an nn.Module, or a module itself; `weights` fills it
-    from a safetensors file. Nothing is ever unpickled.
+    from a safetensors file.
     """
+    if not isinstance(spec, (str, Path)):
+        raise InputError(f"{type(spec).__name__} is nothing to load; give {_KINDS}")
+    spec = str(spec)
     where = Path(data_dir) if data_dir is not None else None
     if (Path(spec) / "config.toml").is_file():
         target = _of_run(Path(spec), weights, where)
+    elif spec.endswith((".onnx", ".onnx.gz")):
+        target = _of_onnx(Path(spec), weights, where)
     elif ":" in spec:
         target = Target(spec, build_factory(spec), None, (), where)
         if weights is not None:
@@ -74,16 +94,41 @@ def load_target(
     elif spec in {e.name for e in zoo.entries()}:
         target = _of_zoo(spec, weights, where)
     else:
-        known = ", ".join(e.name for e in zoo.entries()) or "none yet"
+        from surebound.experiment.codec import nearest
+
+        names = [e.name for e in zoo.entries()]
+        hint = nearest(spec, [*names, *_runs_beside(Path(spec))])
         raise InputError(
-            f"{spec!r} is no run directory (no config.toml in it), no packaged network ({known}), "
-            "and no factory like 'mypkg.nets:build'"
+            f"{spec!r} is nothing to load{hint} Give {_KINDS}. Packaged: {', '.join(names) or 'none yet'}"
         )
     target.model.eval()
     return target if data is None else Target(target.name, target.model, data, target.radii, where)
 
 
+_KINDS = (
+    "a run directory (with config.toml), an ONNX file (.onnx or .onnx.gz), the name of a packaged network, "
+    "a factory like 'mypkg.nets:build', or a factory with weights from a safetensors file"
+)
+
+
+def _runs_beside(path: Path) -> list[str]:
+    """Run directories in the same folder: what a misspelt name may have meant."""
+    return [str(config.parent) for config in sorted(path.parent.glob("*/config.toml"))]
+
+
+def _of_onnx(path: Path, weights: str | Path | None, data_dir: Path | None) -> Target:
+    from surebound.vnnlib.files import load_onnx
+
+    if weights is not None:
+        raise InputError(f"{path} has weights of its own; leave the other ones out")
+    return Target(path.name, load_onnx(path), None, (), data_dir)
+
+
 def _of_run(path: Path, weights: str | Path | None, data_dir: Path | None) -> Target:
+    from surebound import data as datasets
+    from surebound.experiment.nets import architecture_of
+    from surebound.experiment.rundir import RunDirectory
+
     run = RunDirectory.open(path)
     config, record = run.config, run.read_json("environment.json").get("architecture")
     if record is not None:
@@ -97,7 +142,7 @@ def _of_run(path: Path, weights: str | Path | None, data_dir: Path | None) -> Ta
 
 def _of_zoo(name: str, weights: str | Path | None, data_dir: Path | None) -> Target:
     if weights is not None:
-        raise InputError(f"{name!r} is a packaged network with weights of its own; leave --weights out")
+        raise InputError(f"{name!r} is a packaged network with weights of its own; leave the other ones out")
     found = zoo.entry(name)
     radii = tuple(Fraction(r) for r in found.results.get("verified_error", {}))
     return Target(name, zoo.load(name), found.data, radii, data_dir)

@@ -25,6 +25,7 @@ from surebound.experiment.run import Caller
 from surebound.experiment.rundir import RunDirectory
 from surebound.experiment.target import Target, load_target
 from surebound.experiment.verifications import note_verification
+from surebound.region import LinfBall
 from surebound.reproduction.work import Check, Compute, Network, Packaged, Training, science
 from surebound.train.observe import Observer
 from surebound.verify import Progress, Record, Store, verify
@@ -131,8 +132,8 @@ class Bench:
         images, labels = test.batch(torch.arange(count))
         # mix: verdicts of an older version on the same weights count as done; the report names the versions
         verify(
-            target.model, images, labels, list(check.radii), check.cascade, timeout=check.timeout,
-            jobs=self.jobs, out=place, mix=True, progress=self.progress,
+            target.model, [LinfBall(images, eps, clip=(0, 1)) for eps in check.radii], labels, check.cascade,
+            timeout=check.timeout, jobs=self.jobs, out=place, mix=True, progress=self.progress,
         )  # fmt: skip
         note_verification(
             place, network=check.network.name, data=target.data, images=count, radii=check.radii,

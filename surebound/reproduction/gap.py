@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from surebound.attack import attack
 from surebound.attack.methods import PGD
+from surebound.region import LinfBall
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.work import Check
 from surebound.verdict import Status
@@ -41,7 +42,7 @@ def gap(bench: Bench, check: Check, attack_by: PGD, side: int = 81) -> dict[str,
     target = bench.load(check.network)
     for record in missed(records):
         image, label = target.test().batch(torch.tensor([record.index]))
-        best = attack(target.model, image, label, record.eps, attack_by)
+        best = attack(target.model, LinfBall(image, record.eps, clip=(0, 1)), label, attack_by)
         witness = record.verdict.witness
         if bool(best.success) or witness is None:  # another seed does break it: not a case of this kind
             continue

@@ -49,7 +49,7 @@ def evolution(steps: tuple[int, ...], *, side: int = 150, seed: int = 0) -> dict
         torch.manual_seed(seed)
         model = models.toy()
     plan = Plan(steps=max(steps), batch_size=POINTS, eps_train=EPS, ramp=max(steps) // 2, seed=seed)  # type: ignore[arg-type]
-    task = Task(model, TensorExamples(points, labels), IBP(), plan, domain=None, evaluation=Evaluation())
+    task = Task(model, TensorExamples(points, labels), IBP(), plan, clip=None, evaluation=Evaluation())
     loop = Loop(task)
     loop.prepare()
     model.train()

@@ -137,7 +137,7 @@ def check_supported(graph: Graph) -> None:
     """Raise one error that lists every operator of the graph without a rule."""
     missing = graph.calls(lambda node: node.varies and not node.is_part and node.op not in _rules)
     if missing:
-        lines = "\n".join(f"  {describe(node)}{_remedy(node)}" for node in missing)
+        lines = "\n".join(f"  {describe(node)}{_advised(node)}" for node in missing)
         raise UnsupportedOperatorError(
             f"{len(missing)} operator call(s) of this network have no bound rule:\n{lines}\n"
             "Replace them by supported ones ('surebound ops' lists them), "
@@ -145,9 +145,13 @@ def check_supported(graph: Graph) -> None:
         )
 
 
-def _remedy(node: Node) -> str:
-    name = node.op.removeprefix("aten.").partition(".")[0]
-    return f"\n    -> {_REMEDIES[name]}" if name in _REMEDIES else ""
+def remedy(op: str) -> str:
+    """What to do about an operator without a rule; empty if nothing special is known of it."""
+    return _REMEDIES.get(op.removeprefix("aten.").partition(".")[0], "")
+
+
+def _advised(node: Node) -> str:
+    return f"\n    -> {remedy(node.op)}" if remedy(node.op) else ""
 
 
 def describe(node: Node) -> str:

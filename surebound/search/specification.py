@@ -18,15 +18,15 @@ import torch
 from torch import Tensor, nn
 
 from surebound.errors import InputError, RegionError, SpecError
-from surebound.graph import program_of
+from surebound.graph import forward, program_of
 from surebound.graph.fit import evaluating
 from surebound.graph.runs import Runs, assemble
 from surebound.numerics import Soundness, exact_fraction
-from surebound.region import Box, LinfBall, Region
+from surebound.region import Box, Region, check_region
 from surebound.search.formula import STAGES, decide_formula
 from surebound.search.problem import Problem
 from surebound.search.rule import SPLITS
-from surebound.spec import Run, Spec
+from surebound.spec import LinearSpec, Run, Spec, check_labels
 from surebound.spec.formula import Atom, holds, opposite
 from surebound.verdict import Verdict
 
@@ -34,7 +34,7 @@ from surebound.verdict import Verdict
 def decide(
     model: nn.Module,
     region: Region,
-    spec: Spec | Sequence[Spec],
+    spec: Spec | Sequence[Spec] | LinearSpec | Tensor,
     *,
     stages: Sequence[str] = STAGES,
     soundness: Soundness | str = Soundness.DEPLOYED,
@@ -44,7 +44,8 @@ def decide(
 ) -> list[Verdict]:
     """Prove a specification at every input of a region, or find an input that violates it: one Verdict per example.
 
-    ``spec``: one for all examples, or a list with one for each. ``stages``: which of "bounds", "attack",
+    ``spec``: one for all examples, or a list with one for each; rows c.z + d <= 0 as a LinearSpec; or labels (B,), each
+    to stay the largest output. ``stages``: which of "bounds", "attack",
     "branch-and-bound" and "mip" to use. What "mip" proves rests on the solver's tolerance: it stays UNKNOWN, unless
     ``tolerance=True`` lets it count (never as float-sound).
     ``timeout``: seconds per example. A witness (C, H, W) is a point of the region; where a specification speaks of two
@@ -57,6 +58,8 @@ def decide(
     'robust'
     >>> decide(net, unit, Spec.never(1))[0].status.value
     'falsified'
+    >>> decide(net, unit, torch.tensor([0]))[0]
+    Verdict(robust by bounds, bound 0, float-sound)
     """
     specs = _checked(model, region, spec, stages, timeout)
     mode = Soundness.of(soundness)
@@ -156,13 +159,12 @@ def ends(region: Region) -> tuple[list[Fraction], list[Fraction]]:
 
 
 def _checked(
-    model: nn.Module, region: Region, spec: Spec | Sequence[Spec], stages: Sequence[str], timeout: float
+    model: nn.Module, region: Region, spec: object, stages: Sequence[str], timeout: float
 ) -> list[Spec]:
     """Refuse what cannot be meant; one specification per example."""
     if not isinstance(model, nn.Module):
         raise InputError(f"the model is a {type(model).__name__}; give a torch.nn.Module")
-    if not isinstance(region, (Box, LinfBall)):
-        raise InputError(f"the region is a {type(region).__name__}; give a Box or a LinfBall")
+    check_region(region, empty=True)
     if region.reference.dtype != torch.float32:
         raise InputError(f"the region is {region.reference.dtype}; decisions are about float32 networks")
     unknown = [stage for stage in stages if stage not in (*STAGES, *SPLITS)]
@@ -170,14 +172,35 @@ def _checked(
         raise InputError(f"stages={stages!r}; give one or more of {', '.join((*STAGES, *SPLITS))}")
     if not timeout > 0:
         raise InputError(f"timeout={timeout}; give seconds per example, more than 0")
+    return _specs(model, region, spec)
+
+
+def _specs(model: nn.Module, region: Region, spec: object) -> list[Spec]:
+    """One specification per example; examples of one label share theirs."""
     if isinstance(spec, Spec):
         return [spec] * len(region)
+    if isinstance(spec, Tensor):
+        with evaluating(model), torch.no_grad():
+            outputs = forward(model, region.reference[:1]).shape[-1] if len(region) else 0
+        labels: list[int] = check_labels(spec, len(region), outputs).tolist()
+        known = {label: Spec.label(label) for label in labels}
+        return [known[label] for label in labels]
+    if isinstance(spec, LinearSpec):
+        rows = [_linear(spec[i : i + 1]) for i in range(len(spec.c) if spec.c.dim() == 3 else 1)]
+        return _specs(model, region, rows[0] if len(rows) == 1 else rows)
     specs = list(spec) if isinstance(spec, Sequence) else [spec]
     wrong = [each for each in specs if not isinstance(each, Spec)]
     if wrong:
-        raise SpecError(f"spec is a {type(wrong[0]).__name__}; give a Spec, or a list with one per example")
+        raise SpecError(
+            f"spec is a {type(wrong[0]).__name__}; give a Spec, a list with one per example, or labels"
+        )
     if len(specs) != len(region):
         raise SpecError(
             f"{len(specs)} specifications for {len(region)} examples; give one for each, or one Spec"
         )
-    return specs
+    return specs  # type: ignore[return-value]  # all of them were looked at
+
+
+def _linear(spec: LinearSpec) -> Spec:
+    """The rows of one example."""
+    return Spec.linear(spec.c.reshape(spec.c.shape[-2:]), None if spec.d is None else spec.d.reshape(-1))

@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
-from surebound.train import methods
 from surebound.train.api import train
 from surebound.train.evaluate import Errors, Evaluation, measure
 from surebound.train.loop import Loop
+from surebound.train.methods import (
+    CROWNIBP,
+    IBP,
+    METHODS,
+    Adversarial,
+    Batch,
+    Loss,
+    Method,
+    Nominal,
+    Wong,
+    register,
+)
 from surebound.train.observe import Observer, Progress
 from surebound.train.plan import Plan
 from surebound.train.regularise import BoundRegulariser
 from surebound.train.task import Outcome, Surroundings, Task
 
 __all__ = [
+    "CROWNIBP",
+    "IBP",
+    "METHODS",
+    "Adversarial",
+    "Batch",
     "BoundRegulariser",
     "Errors",
     "Evaluation",
     "Loop",
+    "Loss",
+    "Method",
+    "Nominal",
     "Observer",
     "Outcome",
     "Plan",
     "Progress",
     "Surroundings",
     "Task",
+    "Wong",
     "measure",
-    "methods",
+    "register",
     "train",
 ]

@@ -13,7 +13,7 @@ from surebound.data.types import Dataset
 from surebound.errors import InputError
 from surebound.train.checkpoint import CheckpointStore
 from surebound.train.distributed import process_group
-from surebound.train.evaluate import Domain, Evaluation
+from surebound.train.evaluate import Clip, Evaluation
 from surebound.train.examples import Examples, examples_of
 from surebound.train.loop import Loop
 from surebound.train.methods.base import Method
@@ -31,7 +31,7 @@ def train(
     held_out: object = None,
     evaluation: Evaluation | None = None,
     augment: Augment | None = None,
-    domain: Domain = (0.0, 1.0),
+    clip: Clip = (0.0, 1.0),
     checkpoints: str | Path | None = None,
     observer: Observer | None = None,
     stop: Callable[[], bool] = lambda: False,
@@ -40,7 +40,7 @@ def train(
 
     `data` and `held_out` are a `surebound.data.Split`, a pair of tensors (inputs, labels), or a torch Dataset of
     (tensor, label); a `surebound.data.Dataset` as `data` brings both, and its augmentation. Inputs outside
-    `domain` are outside the threat model: balls are cut to it (None: not cut). With `checkpoints`, a directory,
+    `clip` are outside the threat model: balls are cut to it (None: not cut). With `checkpoints`, a directory,
     the run continues from the last checkpoint found there, to the same bits. Under torchrun the processes share
     every batch.
 
@@ -63,10 +63,10 @@ def train(
         plan=plan,
         held_out=None if held_out is None else examples_of(held_out, "held_out", device),
         augment=augment,
-        domain=domain,
+        clip=clip,
         evaluation=evaluation or Evaluation(),
     )
-    _check_domain(task.train, domain)
+    _check_clip(task.train, clip)
     with process_group() as group:
         around = Surroundings(
             group=group,
@@ -77,16 +77,16 @@ def train(
         return Loop(task, around).run()
 
 
-def _check_domain(train: Examples, domain: Domain) -> None:
-    """Inputs of another scale than the domain's would give balls that are empty; a look at the first ones tells."""
-    if domain is None or not len(train):
+def _check_clip(train: Examples, clip: Clip) -> None:
+    """Inputs of another scale than the clip range would give balls that are empty; a look at the first ones tells."""
+    if clip is None or not len(train):
         return
     inputs, _ = train.batch(torch.arange(min(len(train), 1000)))
     low, high = (float(end) for end in inputs.aminmax())
-    if low < domain[0] or high > domain[1]:
+    if low < clip[0] or high > clip[1]:
         raise InputError(
-            f"data has inputs from {low:g} to {high:g}, outside of the domain {domain}; scale them "
-            f"(images of 0 to 255: divide by 255), or give domain=({low:g}, {high:g}) or domain=None"
+            f"data has inputs from {low:g} to {high:g}, outside of the clip range {clip}; scale them "
+            f"(images of 0 to 255: divide by 255), or give clip=({low:g}, {high:g}) or clip=None"
         )
 
 

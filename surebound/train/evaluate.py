@@ -22,7 +22,7 @@ from surebound.train.distributed import ALONE, Group
 from surebound.train.examples import Examples
 from surebound.train.losses import misclassified, unproved
 
-Domain = tuple[float, float] | None
+Clip = tuple[float, float] | None
 Progress = Callable[[int, int], None]
 
 
@@ -87,7 +87,7 @@ def measure(
     evaluation: Evaluation,
     *,
     soundness: Soundness = Soundness.DEPLOYED,
-    domain: Domain = (0.0, 1.0),
+    clip: Clip = (0.0, 1.0),
     group: Group = ALONE,
     seed: int = 0,
     progress: Progress | None = None,
@@ -107,20 +107,13 @@ def measure(
             clean = misclassified(outputs, y)  # (B,)
             wrong[0] += clean.sum()
             for i, radius in enumerate(evaluation.radii):
-                open_ = clean | _unproved(model, x, y, radius, domain, soundness)
+                balls = LinfBall(x, radius, clip)
+                open_ = clean | _unproved(model, balls, y, soundness)
                 wrong[1 + i] += open_.sum()
                 k = max(0, min(attacked - first, len(y)))
                 if k:
-                    settled = ~open_[:k]
                     found = attack(
-                        model,
-                        x[:k],
-                        y[:k],
-                        radius,
-                        evaluation.pgd,
-                        clip=domain,
-                        proved=settled,
-                        seed=seed + first,
+                        model, balls[:k], y[:k], evaluation.pgd, proved=~open_[:k], seed=seed + first
                     )
                     wrong[1 + len(evaluation.radii) + i] += (found.success | clean[:k]).sum()
                 if progress is not None:
@@ -148,9 +141,7 @@ def _shared(
             yield first, x, y
 
 
-def _unproved(
-    model: nn.Module, x: Tensor, y: Tensor, eps: Fraction, domain: Domain, soundness: Soundness
-) -> Tensor:
+def _unproved(model: nn.Module, balls: LinfBall, y: Tensor, soundness: Soundness) -> Tensor:
     with torch.no_grad():
-        margins = worst_margins(model, LinfBall(x, eps=eps, clip=domain), y, soundness=soundness)  # (B, K)
+        margins = worst_margins(model, balls, y, soundness=soundness)  # (B, K)
     return unproved(margins, y)

@@ -143,7 +143,7 @@ class Loop:
             kappa=self.kappa.at(step),
             step=step,
             generator=stream(task.plan.seed, "method", step, self.around.group.rank),
-            domain=task.domain,
+            clip=task.clip,
             traced=self.program,
         )
         return task.method.loss(batch)
@@ -189,7 +189,7 @@ class Loop:
                 task.held_out,
                 task.evaluation,
                 soundness=Soundness.NONE,
-                domain=task.domain,
+                clip=task.clip,
                 group=around.group,
                 seed=task.plan.seed,
             )

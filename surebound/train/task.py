@@ -10,7 +10,7 @@ from torch import nn
 from surebound.data.augment import Augment
 from surebound.train.checkpoint import CheckpointStore
 from surebound.train.distributed import ALONE, Group
-from surebound.train.evaluate import Domain, Evaluation
+from surebound.train.evaluate import Clip, Evaluation
 from surebound.train.examples import Examples
 from surebound.train.methods.base import Method
 from surebound.train.observe import Observer
@@ -27,7 +27,7 @@ class Task:
     plan: Plan
     held_out: Examples | None = None
     augment: Augment | None = None
-    domain: Domain = (0.0, 1.0)
+    clip: Clip = (0.0, 1.0)
     evaluation: Evaluation = field(default_factory=Evaluation)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
 from surebound.numerics import exact_fraction
 from surebound.search.record import Record
-from surebound.verdict import Status
 from surebound.verify.export import render, write_witnesses
 from surebound.verify.summary import Summary, summarise
 
@@ -27,6 +27,12 @@ class Results:
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)
 
+    def __repr__(self) -> str:
+        counts = Counter(record.verdict.status.value for record in self.records)
+        found = ", ".join(f"{count} {status}" for status, count in counts.most_common()) or "no records"
+        radii = ", ".join(str(eps) for eps in self.radii[:4]) + (", ..." if len(self.radii) > 4 else "")
+        return f"Results({found}; eps {radii or 'none'}{f'; {self.path}' if self.path else ''})"
+
     @property
     def radii(self) -> tuple[Fraction, ...]:
         """The radii that there are records of."""
@@ -36,11 +42,6 @@ class Results:
         """The records of one radius."""
         radius = exact_fraction(eps)
         return Results(tuple(record for record in self.records if record.eps == radius), self.path)
-
-    def with_status(self, *statuses: Status | str) -> Results:
-        """The records with one of some statuses."""
-        wanted = {status if isinstance(status, Status) else Status(status) for status in statuses}
-        return Results(tuple(r for r in self.records if r.verdict.status in wanted), self.path)
 
     def summary(self, eps: str | int | float | Fraction | None = None) -> Summary:
         """Error rates and counts at one radius; it need not be given if there is only one."""

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from surebound.errors import InputError, StoreError
+from surebound.errors import InputError, RegionError, StoreError
 from surebound.graph import forward, program_of
 from surebound.graph.fit import evaluating
-from surebound.numerics import exact_fraction
-from surebound.region import LinfBall
+from surebound.region import LinfBall, check_region
 from surebound.rules import check_supported
 from surebound.search.cascade import Cascade
 from surebound.search.cascade import cascade as find_cascade
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 STORE_NAME = "results.db"
-Radius = str | int | float | Fraction
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +47,11 @@ class Progress:
 
 def verify(
     model: nn.Module,
-    images: Tensor,  # (N, C, H, W) float32
+    region: LinfBall | Sequence[LinfBall],  # around images (N, C, H, W) float32
     labels: Tensor,  # (N,) integers
-    eps: Radius | Sequence[Radius],
     cascade: str | Cascade = "default",
     *,
     indices: Sequence[int] | None = None,
-    clip: tuple[float, float] | None = (0.0, 1.0),
     timeout: float = float("inf"),
     jobs: int | None = None,
     cluster: str | Client | None = None,
@@ -64,13 +60,14 @@ def verify(
     seed: int = 0,
     progress: Callable[[Progress], None] | None = None,
 ) -> Results:
-    """Decide for each image whether the label stays the prediction within ``eps`` (largest absolute difference).
+    """Decide for each image whether the label stays the prediction everywhere in the ball around it.
 
     requirement: outputs (N, K); bounds for every operator (``surebound ops``); LP and MIP piecewise linear
     return:      Results: one record per example and radius, errors and counts by ``summary``
     property:    ROBUST is a proof (``float_sound`` says of what), FALSIFIED has a witness that was re-run
     reference:   Gowal et al. 2018, section 4
 
+    ``region``: a ball around every image, or a list of balls around the same images, one per radius.
     ``indices`` chooses examples; ``timeout`` is seconds per example and stage. ``jobs`` starts that many worker
     processes (a script then needs its entry under ``if __name__ == "__main__":``); None works in this one.
     ``cluster`` uses Dask workers instead: a scheduler's address, ``local:4``, or a connected client.
@@ -79,14 +76,15 @@ def verify(
 
     >>> net = nn.Linear(2, 2, bias=False).requires_grad_(False)
     >>> _ = net.weight.copy_(torch.eye(2))
-    >>> images, labels = torch.tensor([[0.6, 0.4], [0.9, 0.1]]), torch.tensor([0, 0])
-    >>> [record.verdict.status.value for record in verify(net, images, labels, "1/5", "fast")]
-    ['falsified', 'robust']
+    >>> region = LinfBall(torch.tensor([[0.6, 0.4], [0.9, 0.1]]), "1/5", clip=(0, 1))
+    >>> verify(net, region, torch.tensor([0, 0]), "fast")
+    Results(1 falsified, 1 robust; eps 1/5)
     """
-    radii = _radii(eps)
+    balls = _balls(region)
+    images, clip, radii = balls[0].x, balls[0].clip, sorted({ball.eps for ball in balls})
     steps = find_cascade(cascade)
     steps.check()
-    chosen = _checked(model, steps, images, labels, indices, radii, clip, timeout, jobs)
+    chosen = _checked(model, steps, images, labels, indices, timeout, jobs)
     if cluster is not None:
         if jobs is not None:
             raise InputError(f"jobs={jobs} and a cluster; give one of them: a cluster has its own workers")
@@ -172,17 +170,29 @@ def _executor(work: Work, jobs: int | None, cluster: str | Client | None) -> Exe
     return Inline(work) if jobs is None else ProcessPool(work, jobs)
 
 
-def _radii(eps: Radius | Sequence[Radius]) -> list[Fraction]:
-    given = [eps] if isinstance(eps, (str, int, float, Fraction)) else list(eps)
-    radii = sorted({exact_fraction(each) for each in given})
-    if not radii:
-        raise InputError("no eps was given; give a radius like '8/255', or several")
-    return radii
+def _balls(region: LinfBall | Sequence[LinfBall]) -> list[LinfBall]:
+    """The balls, which must have their images and clip range in common."""
+    balls = list(region) if isinstance(region, Sequence) else [region]
+    for ball in balls:
+        check_region(ball, empty=True)
+        if not isinstance(ball, LinfBall):
+            raise RegionError(
+                "the region is a Box; verify takes LinfBalls: ask sb.decide(model, box, labels)"
+            )
+    if not balls:
+        raise InputError("no region was given; give sb.LinfBall(images, '8/255', clip=(0, 1)), or a list")
+    first = balls[0]
+    for ball in balls[1:]:
+        if ball.clip != first.clip or not (ball.x is first.x or torch.equal(ball.x, first.x)):
+            raise RegionError(
+                f"{ball} and {first}: balls of one call have the same images and clip; only eps differs"
+            )
+    return balls
 
 
 def _checked(
     model: nn.Module, steps: Cascade, images: Tensor, labels: Tensor, indices: Sequence[int] | None,
-    radii: Sequence[Fraction], clip: tuple[float, float] | None, timeout: float, jobs: int | None,
+    timeout: float, jobs: int | None,
 ) -> list[int]:  # fmt: skip
     """Refuse what cannot be meant, before any time is spent; the indices to work on."""
     if jobs is not None and jobs < 1:
@@ -193,8 +203,6 @@ def _checked(
         raise InputError(
             f"images are {images.dtype}; verification is about float32 networks: give torch.float32"
         )
-    LinfBall(images, max(radii), clip)  # its checks
-    LinfBall(images[:0], min(radii), clip)
     chosen = list(range(len(images))) if indices is None else [int(index) for index in indices]
     wrong = [index for index in chosen if not 0 <= index < len(images)]
     if wrong:

@@ -20,6 +20,7 @@ from surebound.attack import AttackProgress, AttackResult, attack, starts
 from surebound.attack.methods import BY_NAME, PGD
 from surebound.cli import attack as command
 from surebound.cli import build_app
+from surebound.region import LinfBall
 
 NETS = """
 import torch
@@ -77,7 +78,9 @@ def test_the_table_agrees_with_the_library(name):
     assert result.exit_code == 0, result.output
     (row,) = json.loads(result.stdout)
     arrays = load_file("data.safetensors")
-    expected = attack(network(), arrays["images"], arrays["labels"], "1/10", PGD(15, 2), seed=4)
+    expected = attack(
+        network(), LinfBall(arrays["images"], "1/10", clip=(0, 1)), arrays["labels"], PGD(15, 2), seed=4
+    )
     assert row["examples"] == 30
     assert row["clean error"] == "10.00%"
     assert row["error under attack"] == f"{expected.error:.2%}"

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from surebound.attack import attack, attack_region
+from surebound.attack import attack
 from surebound.attack.methods import BY_NAME, FGSM, PGD, SPSA, CarliniWagner, MultiTargeted, Sign
-from surebound.region import Box
+from surebound.region import Box, LinfBall
 from surebound.spec import LinearSpec
 
 ATTACKS = {
@@ -54,7 +54,7 @@ def test_what_is_returned_is_inside_and_judged_by_the_network(model, method):
     labels = torch.arange(9) % 2
     before = x.clone()
     modes = [m.training for m in model.modules()] if isinstance(model, nn.Module) else []
-    result = attack(model, x, labels, "1/10", method, seed=1)
+    result = attack(model, LinfBall(x, "1/10", clip=(0, 1)), labels, method, seed=1)
     assert torch.equal(x, before)
     if isinstance(model, nn.Module):
         assert [m.training for m in model.modules()] == modes
@@ -90,7 +90,7 @@ def test_every_iterate_the_network_sees_is_in_the_box(values, eps, name, seed):
         flat = batch.flatten(1)
         return torch.stack([flat.sum(1), flat.sum(1) - flat.sin().sum(1) - 100], 1)
 
-    attack(model, x, torch.tensor([0]), eps, method, seed=seed)
+    attack(model, LinfBall(x, eps, clip=(0, 1)), torch.tensor([0]), method, seed=seed)
     if isinstance(method, SPSA):  # its probes may leave the box; they are never reported
         seen = [batch for batch in seen if len(batch) == 1]
     for batch in seen:
@@ -101,10 +101,10 @@ def test_every_iterate_the_network_sees_is_in_the_box(values, eps, name, seed):
 
 
 def test_linear_specifications_are_attacked_as_labels_are(mlp, images, labels, method):
-    by_label = attack(mlp, images, labels, 0.2, method)
+    by_label = attack(mlp, LinfBall(images, 0.2, clip=(0, 1)), labels, method)
     eye = torch.eye(3)
     rows = torch.stack([eye[[k for k in range(3) if k != y]] - eye[y] for y in labels.tolist()])
-    by_spec = attack(mlp, images, None, 0.2, method, spec=LinearSpec(rows))
+    by_spec = attack(mlp, LinfBall(images, 0.2, clip=(0, 1)), None, method, spec=LinearSpec(rows))
     assert torch.equal(by_label.success, by_spec.success)
     torch.testing.assert_close(by_label.margins, by_spec.margins, atol=1e-4, rtol=1e-3)
 
@@ -112,8 +112,20 @@ def test_linear_specifications_are_attacked_as_labels_are(mlp, images, labels, m
 def test_an_offset_moves_what_counts_as_a_violation(mlp, images, method):
     c = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, -1.0]])
     top = mlp(images) @ c.T
-    never = attack(mlp, images, None, 0.1, method, spec=LinearSpec(c, torch.tensor([-100.0, -100.0])))
-    always = attack(mlp, images, None, 0.1, method, spec=LinearSpec(c, torch.tensor([-100.0, 100.0])))
+    never = attack(
+        mlp,
+        LinfBall(images, 0.1, clip=(0, 1)),
+        None,
+        method,
+        spec=LinearSpec(c, torch.tensor([-100.0, -100.0])),
+    )
+    always = attack(
+        mlp,
+        LinfBall(images, 0.1, clip=(0, 1)),
+        None,
+        method,
+        spec=LinearSpec(c, torch.tensor([-100.0, 100.0])),
+    )
     assert not bool(never.success.any())
     assert bool(((never.margins + 100) >= top.max(1).values - 1e-4).all())
     assert bool(always.clean_success.all())
@@ -122,12 +134,12 @@ def test_an_offset_moves_what_counts_as_a_violation(mlp, images, method):
 def test_a_box_with_its_own_width_everywhere(mlp, labels, method):
     lower = torch.rand(24, 3, 2, 2)
     upper = lower + torch.rand(24, 3, 2, 2) * torch.tensor([0.0, 0.01, 1.0]).view(1, 3, 1, 1)
-    result = attack_region(mlp, Box(lower, upper), labels, method)
+    result = attack(mlp, Box(lower, upper), labels, method)
     assert bool(((result.adversarial >= lower) & (result.adversarial <= upper)).all())
 
 
 def test_radius_zero_changes_nothing(mlp, images, labels, method):
-    result = attack(mlp, images, labels, 0, method)
+    result = attack(mlp, LinfBall(images, 0, clip=(0, 1)), labels, method)
     assert torch.equal(result.adversarial, images)
     assert torch.equal(result.success, result.clean_success)
 
@@ -136,7 +148,7 @@ def test_gradients_that_exist_are_left_alone_and_no_graph_is_kept(mlp, images, l
     mlp(images).sum().backward()
     before = [p.grad.clone() for p in mlp.parameters()]
     flags = [p.requires_grad for p in mlp.parameters()]
-    result = attack(mlp, images.requires_grad_(True), labels, 0.1, method)
+    result = attack(mlp, LinfBall(images.requires_grad_(True), 0.1, clip=(0, 1)), labels, method)
     assert all(torch.equal(p.grad, b) for p, b in zip(mlp.parameters(), before, strict=True))
     assert [p.requires_grad for p in mlp.parameters()] == flags
     assert images.grad is None
@@ -144,8 +156,8 @@ def test_gradients_that_exist_are_left_alone_and_no_graph_is_kept(mlp, images, l
 
 
 def test_works_inside_no_grad_and_inference_mode(mlp, images, labels, method):
-    expected = attack(mlp, images, labels, 0.2, method)
+    expected = attack(mlp, LinfBall(images, 0.2, clip=(0, 1)), labels, method)
     for context in (torch.no_grad(), torch.inference_mode()):
         with context:
-            result = attack(mlp, images.clone(), labels.clone(), 0.2, method)
+            result = attack(mlp, LinfBall(images.clone(), 0.2, clip=(0, 1)), labels.clone(), method)
         assert torch.equal(result.adversarial, expected.adversarial)

@@ -11,6 +11,7 @@ from torch import nn
 from surebound.attack import attack
 from surebound.attack.methods import FGSM, PGD, SPSA, Adam, CarliniWagner, MultiTargeted, Sign, StepDecay
 from surebound.errors import ConfigError, InputError, RegionError, SpecError
+from surebound.region import LinfBall
 from surebound.spec import LinearSpec
 
 NET = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).eval()
@@ -18,8 +19,11 @@ X = torch.full((2, 4), 0.5)
 Y = torch.tensor([0, 2])
 
 
-def call(model=NET, images=X, labels=Y, eps=0.1, method=None, **options):
-    return attack(model, images, labels, eps, method or PGD(steps=1, restarts=1), **options)
+def call(model=NET, images=X, labels=Y, eps=0.1, method=None, clip=(0, 1), **options):
+    region = options.pop("region", None)
+    return attack(
+        model, region or LinfBall(images, eps, clip), labels, method or PGD(steps=1, restarts=1), **options
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,6 +46,7 @@ def call(model=NET, images=X, labels=Y, eps=0.1, method=None, **options):
         ({"images": torch.full((2, 4), math.inf), "clip": None}, RegionError, "reaches infinity"),
         ({"images": torch.ones(2, 4, dtype=torch.uint8)}, RegionError, r"torch.uint8.*float\(\) / 255"),
         ({"images": X.double()}, InputError, r"inputs are float64, the network float32: convert one.*x.to\("),
+        ({"region": "8/255"}, RegionError, "the region is a str; give sb.LinfBall"),
         ({"images": X.numpy()}, RegionError, "ndarray; give a torch.Tensor"),
         ({"images": X * 255}, RegionError, r"outside clip=\(0.0, 1.0\).*clip=None"),
         ({"eps": -0.1}, RegionError, "eps=-0.1 is negative"),

@@ -12,6 +12,7 @@ from surebound.attack import attack
 from surebound.attack.memory import rows_within
 from surebound.attack.methods import FGSM, PGD, SPSA, Adam, MultiTargeted
 from surebound.attack.result import Ledger
+from surebound.region import LinfBall
 
 
 class Watched(nn.Module):
@@ -39,7 +40,10 @@ METHODS = [
 def test_the_memory_given_changes_nothing_but_the_batches(mlp, images, labels, method):
     # float64: batches of other sizes are summed in another order, which must not tip a comparison here.
     net, x = Watched(mlp.double()), images.double()
-    results = [attack(net, x, labels, "0.06", method, memory=memory, seed=5) for memory in (1, 10_000, 2**28)]
+    results = [
+        attack(net, LinfBall(x, "0.06", clip=(0, 1)), labels, method, memory=memory, seed=5)
+        for memory in (1, 10_000, 2**28)
+    ]
     for other in results[1:]:
         assert torch.equal(results[0].success, other.success)
         assert torch.equal(results[0].steps, other.steps)
@@ -52,17 +56,21 @@ def test_the_memory_given_changes_nothing_but_the_batches(mlp, images, labels, m
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
 def test_deterministic_given_a_seed(mlp, images, labels, method):
-    first, again, other = (attack(mlp, images, labels, 0.1, method, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (
+        attack(mlp, LinfBall(images, 0.1, clip=(0, 1)), labels, method, seed=seed) for seed in (1, 1, 2)
+    )
     assert torch.equal(first.adversarial, again.adversarial)
     assert not torch.equal(first.adversarial, other.adversarial)
 
 
 def test_the_global_random_state_is_neither_used_nor_moved(mlp, images, labels):
     state = torch.get_rng_state()
-    first = attack(mlp, images, labels, 0.1, METHODS[0])
+    first = attack(mlp, LinfBall(images, 0.1, clip=(0, 1)), labels, METHODS[0])
     assert torch.equal(torch.get_rng_state(), state)
     torch.manual_seed(123)
-    assert torch.equal(attack(mlp, images, labels, 0.1, METHODS[0]).adversarial, first.adversarial)
+    assert torch.equal(
+        attack(mlp, LinfBall(images, 0.1, clip=(0, 1)), labels, METHODS[0]).adversarial, first.adversarial
+    )
 
 
 def test_memory_bounds_the_rows_in_flight(mlp, images, labels):
@@ -70,7 +78,13 @@ def test_memory_bounds_the_rows_in_flight(mlp, images, labels):
     for rows in (1, 3, 7):
         memory = next(m for m in itertools.count(500, 250) if rows_within(mlp, images[:1], m) >= rows)
         net.sizes.clear()
-        attack(net, images, labels, 0.1, SPSA(steps=1, restarts=3, samples=6), memory=memory)
+        attack(
+            net,
+            LinfBall(images, 0.1, clip=(0, 1)),
+            labels,
+            SPSA(steps=1, restarts=3, samples=6),
+            memory=memory,
+        )
         assert max(net.sizes) == rows
 
 
@@ -86,7 +100,7 @@ def test_rows_follow_from_what_the_backward_pass_keeps():
 
 def test_examples_that_fall_drop_out_of_the_batch(mlp, images, labels):
     net = Watched(mlp)
-    result = attack(net, images, labels, 1, PGD(steps=50, restarts=10))
+    result = attack(net, LinfBall(images, 1, clip=(0, 1)), labels, PGD(steps=50, restarts=10))
     assert bool(result.success.all())
     searched = int(result.attacked.sum())
     assert searched == 21
@@ -104,7 +118,9 @@ def test_later_restarts_of_a_broken_example_are_not_run(images):
 
     calls: list[int] = []
     first = images[0].flatten()[0]
-    result = attack(model, images[:1], torch.tensor([0]), 0.1, PGD(steps=10, restarts=10))
+    result = attack(
+        model, LinfBall(images[:1], 0.1, clip=(0, 1)), torch.tensor([0]), PGD(steps=10, restarts=10)
+    )
     assert bool(result.success.all())
     # One to size the batch, one clean, the first restart's start, which already breaks it, and the judge's.
     assert calls == [1, 1, 1, 1]
@@ -113,7 +129,7 @@ def test_later_restarts_of_a_broken_example_are_not_run(images):
 
 
 def test_what_is_broken_from_the_start_is_not_searched(mlp, images, labels):
-    result = attack(mlp, images, labels, 0.01, METHODS[0])
+    result = attack(mlp, LinfBall(images, 0.01, clip=(0, 1)), labels, METHODS[0])
     assert result.clean_success.nonzero().squeeze(1).tolist() == [0, 8, 16]
     assert torch.equal(result.attacked, ~result.clean_success)
     assert torch.equal(result.adversarial[::8], images[::8])
@@ -125,8 +141,8 @@ def test_what_is_broken_from_the_start_is_not_searched(mlp, images, labels):
 def test_what_is_proved_is_not_searched(mlp, images, labels):
     proved = torch.zeros(24, dtype=torch.bool)
     proved[3:20] = True
-    everything = attack(mlp, images, labels, 0.2, METHODS[0])
-    rest = attack(mlp, images, labels, 0.2, METHODS[0], proved=proved)
+    everything = attack(mlp, LinfBall(images, 0.2, clip=(0, 1)), labels, METHODS[0])
+    rest = attack(mlp, LinfBall(images, 0.2, clip=(0, 1)), labels, METHODS[0], proved=proved)
     assert not bool(rest.attacked[proved].any())
     assert torch.equal(rest.adversarial[3:20], images[3:20])
     # The others are attacked exactly as before: noise belongs to the example, not to its place in a batch.
@@ -138,17 +154,19 @@ def test_what_is_proved_is_not_searched(mlp, images, labels):
 def test_state_of_dropped_rows_is_dropped_with_them(mlp, images, labels):
     """Every live row must go on exactly as if the fallen ones had never been beside it."""
     method = PGD(steps=25, restarts=1, rule=Adam(0.01))
-    together = attack(mlp.double(), images.double(), labels, "0.06", method)
+    together = attack(mlp.double(), LinfBall(images.double(), "0.06", clip=(0, 1)), labels, method)
     held = ~together.success
     assert 0 < int(held.sum()) < 20
-    alone = attack(mlp, images.double(), labels, "0.06", method, proved=~held)
+    alone = attack(mlp, LinfBall(images.double(), "0.06", clip=(0, 1)), labels, method, proved=~held)
     torch.testing.assert_close(alone.adversarial[held], together.adversarial[held], atol=1e-12, rtol=0)
     torch.testing.assert_close(alone.margins[held], together.margins[held], atol=1e-12, rtol=0)
 
 
 def test_progress_ends_at_its_total_and_never_goes_back(mlp, images, labels):
     seen = []
-    result = attack(mlp, images, labels, "0.06", METHODS[0], memory=5000, progress=seen.append)
+    result = attack(
+        mlp, LinfBall(images, "0.06", clip=(0, 1)), labels, METHODS[0], memory=5000, progress=seen.append
+    )
     done = [p.done for p in seen]
     assert done == sorted(done)
     assert seen[-1].done == seen[-1].total == 21 * 4 * 8
@@ -157,7 +175,9 @@ def test_progress_ends_at_its_total_and_never_goes_back(mlp, images, labels):
 
 
 def test_an_empty_batch_is_an_empty_result(mlp):
-    result = attack(mlp, torch.rand(0, 3, 2, 2), torch.zeros(0, dtype=torch.int64), 0.1)
+    result = attack(
+        mlp, LinfBall(torch.rand(0, 3, 2, 2), 0.1, clip=(0, 1)), torch.zeros(0, dtype=torch.int64)
+    )
     assert len(result) == 0
     assert result.adversarial.shape == (0, 3, 2, 2)
 
@@ -190,12 +210,17 @@ def test_without_a_violation_the_largest_value_decides_and_the_lowest_trial_amon
 @pytest.mark.parametrize("method", METHODS[:3], ids=lambda m: type(m).__name__)
 @pytest.mark.parametrize("memory", [10_000, 2**28])
 def test_a_stopped_search_says_what_it_finished(mlp, images, labels, method, memory):
-    whole = attack(mlp, images, labels, "0.06", method, memory=memory)
+    whole = attack(mlp, LinfBall(images, "0.06", clip=(0, 1)), labels, method, memory=memory)
     assert bool(whole.finished.all())
     for steps in (1, 3, 7, 10**6):
         asked = itertools.count(1)
         found = attack(
-            mlp, images, labels, "0.06", method, memory=memory, stop=lambda a=asked, n=steps: next(a) >= n
+            mlp,
+            LinfBall(images, "0.06", clip=(0, 1)),
+            labels,
+            method,
+            memory=memory,
+            stop=lambda a=asked, n=steps: next(a) >= n,
         )
         # What is reported holds at the inputs that are given, and what was finished is what the whole search says.
         assert torch.equal(found.success, mlp(found.adversarial).argmax(1) != labels)
@@ -206,7 +231,7 @@ def test_a_stopped_search_says_what_it_finished(mlp, images, labels, method, mem
 
 
 def test_a_search_stopped_at_once_has_the_examples_that_were_broken_before(mlp, images, labels):
-    found = attack(mlp, images, labels, "1/1000", METHODS[0], stop=lambda: True)
+    found = attack(mlp, LinfBall(images, "1/1000", clip=(0, 1)), labels, METHODS[0], stop=lambda: True)
     assert torch.equal(found.success, found.clean_success)
     assert torch.equal(found.finished, ~found.attacked)
 
@@ -223,6 +248,6 @@ class InThrees(nn.Module):
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
 def test_a_network_that_fixes_its_batch_size_is_attacked_in_such_batches(mlp, images, labels, method):
     fixed, x, y = InThrees(mlp.double()), images[4:7].double(), labels[4:7]
-    found, expected = (attack(net, x, y, "0.3", method) for net in (fixed, mlp))
+    found, expected = (attack(net, LinfBall(x, "0.3", clip=(0, 1)), y, method) for net in (fixed, mlp))
     assert torch.equal(found.success, expected.success)
     torch.testing.assert_close(found.adversarial, expected.adversarial)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from surebound.attack import attack
 from surebound.attack.methods import FGSM, PGD, SPSA, CarliniWagner, MultiTargeted, Sign, StepDecay
+from surebound.region import LinfBall
 from surebound.spec import LinearSpec
 
 ALL = [
@@ -56,7 +57,9 @@ def test_never_better_than_the_truth_and_close_to_it(seed):
     c = (torch.eye(3) - torch.eye(3)[label])[[k for k in range(3) if k != label]].double()
     for method in ALL:
         spec = LinearSpec(c, torch.full((2,), -truth - 1, dtype=torch.float64))
-        found = float(attack(net, x, None, "3/10", method, spec=spec).margins) + truth + 1
+        found = (
+            float(attack(net, LinfBall(x, "3/10", clip=(0, 1)), None, method, spec=spec).margins) + truth + 1
+        )
         assert found <= truth + 1e-9
         if "cross-entropy" not in str(method):  # its maximum is another point, with more than two classes
             assert found >= truth - 0.01, method
@@ -69,7 +72,7 @@ def test_success_only_where_the_truth_is_a_violation(seed):
     for eps in (0.05, 0.2, 0.5):
         truth = exact_maximum(net, int(labels), x[0].numpy() - eps, x[0].numpy() + eps)
         if abs(truth) > 1e-3:  # within rounding of 0 there is nothing to expect
-            assert bool(attack(net, x, labels, eps, ALL[0]).success) == (truth > 0)
+            assert bool(attack(net, LinfBall(x, eps, clip=(0, 1)), labels, ALL[0]).success) == (truth > 0)
 
 
 class Quantised(nn.Module):
@@ -89,9 +92,9 @@ def test_a_masked_gradient_stops_pgd_but_not_spsa():
     net = Quantised(threshold=6.0)  # the maximum is 40 * 0.25 = 10; a random point scores about 0 +- 1
     x, labels = torch.full((3, 40), 0.5), torch.zeros(3, dtype=torch.int64)
     for blind in (PGD(steps=40, restarts=10), FGSM(), CarliniWagner(steps=20)):
-        assert not bool(attack(net, x, labels, "1/4", blind).success.any())
+        assert not bool(attack(net, LinfBall(x, "1/4", clip=(0, 1)), labels, blind).success.any())
     seeing = SPSA(steps=40, restarts=2, samples=64, delta=0.5)
-    assert bool(attack(net, x, labels, "1/4", seeing).success.all())
+    assert bool(attack(net, LinfBall(x, "1/4", clip=(0, 1)), labels, seeing).success.all())
 
 
 class InTheCorner(nn.Module):
@@ -113,9 +116,13 @@ class InTheCorner(nn.Module):
 def test_a_counterexample_that_lives_only_in_a_corner_needs_a_start_there():
     net, x, labels = InTheCorner(), torch.full((2, 3), 0.5), torch.tensor([0, 0])
     for start in ("uniform", "center"):
-        assert not bool(attack(net, x, labels, "1/2", PGD(steps=40, restarts=40, start=start)).success.any())
+        assert not bool(
+            attack(
+                net, LinfBall(x, "1/2", clip=(0, 1)), labels, PGD(steps=40, restarts=40, start=start)
+            ).success.any()
+        )
     for start in ("corner", "mixed"):
-        found = attack(net, x, labels, "1/2", PGD(steps=10, restarts=80, start=start))
+        found = attack(net, LinfBall(x, "1/2", clip=(0, 1)), labels, PGD(steps=10, restarts=80, start=start))
         assert bool(found.success.all())
         assert bool((found.adversarial > 0.9).all())
 
@@ -131,8 +138,8 @@ def test_a_step_that_stays_large_bounces_past_the_corner_and_one_that_decays_doe
     x, labels = torch.full((8, 2), 0.5), torch.zeros(8, dtype=torch.int64)
     constant = PGD(steps=100, restarts=1, rule=Sign(0.25), decay=StepDecay(at=()), start="corner")
     decaying = PGD(steps=100, restarts=1, rule=Sign(0.25), start="corner")
-    assert not bool(attack(by_the_corner, x, labels, "1/2", constant).success.any())
-    assert bool(attack(by_the_corner, x, labels, "1/2", decaying).success.all())
+    assert not bool(attack(by_the_corner, LinfBall(x, "1/2", clip=(0, 1)), labels, constant).success.any())
+    assert bool(attack(by_the_corner, LinfBall(x, "1/2", clip=(0, 1)), labels, decaying).success.all())
 
 
 def test_fgsm_goes_to_the_corner_of_the_gradient():
@@ -140,7 +147,7 @@ def test_fgsm_goes_to_the_corner_of_the_gradient():
     net.weight.data = torch.tensor([[0.0, 0.0, 0.0], [1.0, -2.0, 0.0]])
     net.bias.data = torch.tensor([50.0, 0.0])
     x = torch.full((1, 3), 0.5)
-    result = attack(net, x, torch.tensor([0]), "1/4", FGSM())
+    result = attack(net, LinfBall(x, "1/4", clip=(0, 1)), torch.tensor([0]), FGSM())
     assert result.adversarial.tolist() == [[0.75, 0.25, 0.5]]
     assert (result.queries.item(), result.steps.item()) == (2, 1)
 
@@ -152,8 +159,8 @@ def test_multi_targeted_reaches_a_class_that_the_largest_margin_hides():
         return torch.stack([torch.ones_like(s), 0.99 - 0.01 * s.abs(), 1.5 * s - 2.0], 1)
 
     x, labels = torch.full((4, 3), 0.0), torch.zeros(4, dtype=torch.int64)
-    blind = attack(model, x, labels, 1, PGD(steps=60, restarts=1, start="center"), clip=(-1, 1))
-    aimed = attack(model, x, labels, 1, MultiTargeted(steps=60, start="center"), clip=(-1, 1))
+    blind = attack(model, LinfBall(x, 1, clip=(-1, 1)), labels, PGD(steps=60, restarts=1, start="center"))
+    aimed = attack(model, LinfBall(x, 1, clip=(-1, 1)), labels, MultiTargeted(steps=60, start="center"))
     assert not bool(blind.success.any())
     assert bool(aimed.success.all())
     assert aimed.predictions.tolist() == [2] * 4
@@ -163,6 +170,9 @@ def test_restarts_never_make_an_attack_weaker():
     net = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
     x = torch.rand(40, 6)
     labels = net(x).argmax(1)
-    errors = [attack(net, x, labels, 0.2, PGD(steps=5, restarts=n)).success for n in (1, 4, 12)]
+    errors = [
+        attack(net, LinfBall(x, 0.2, clip=(0, 1)), labels, PGD(steps=5, restarts=n)).success
+        for n in (1, 4, 12)
+    ]
     assert bool((errors[0] <= errors[1]).all())
     assert bool((errors[1] <= errors[2]).all())

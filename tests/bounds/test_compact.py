@@ -106,7 +106,8 @@ def test_a_compact_network_is_a_network():
     wide = sb.worst_margins(net, region, labels)
     torch.testing.assert_close(sb.worst_margins(small, region, labels), wide, rtol=1e-2, atol=1e-2)
     verdicts = [
-        [r.verdict.status for r in sb.verify(n, x, labels, "1/500", "fast").records] for n in (net, small)
+        [r.verdict.status for r in sb.verify(n, sb.LinfBall(x, "1/500", clip=(0, 1)), labels, "fast").records]
+        for n in (net, small)
     ]
     assert verdicts[0] == verdicts[1]
     other = copy.deepcopy(small)

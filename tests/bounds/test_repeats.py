@@ -98,7 +98,9 @@ def test_products_that_many_outputs_share_are_never_proved_and_broken() -> None:
 
     net, x = Heads().eval().requires_grad_(False), torch.rand(8, 1, 28, 28)
     labels, region = net(x).argmax(1), sb.LinfBall(x, "1/2", clip=(0, 1))
-    broken = sb.attack(net, x, labels, "1/2", sb.attacks.PGD(steps=10, restarts=1)).success
+    broken = sb.attack(
+        net, sb.LinfBall(x, "1/2", clip=(0, 1)), labels, sb.attacks.PGD(steps=10, restarts=1)
+    ).success
     assert bool(broken.any())
     for method in ("interval", "crown-ibp", "crown"):
         margins = sb.worst_margins(net, region, labels, method=method)

@@ -15,6 +15,7 @@ from surebound.cli import build_app
 from surebound.cli.progress import Terminal
 from surebound.experiment.config import Config
 from surebound.experiment.presets import preset
+from surebound.region import LinfBall
 from surebound.train.evaluate import Errors
 from surebound.train.observe import Progress
 from surebound.verify import verify
@@ -56,7 +57,7 @@ def test_a_shown_configuration_can_be_read_back(tmp_path: Path) -> None:
         (("presets", "zzz"), "no preset contains 'zzz'; 'surebound presets' lists"),
         (("train", "mine.toml"), "cannot read the configuration mine.toml"),
         (("resume", "nowhere"), "nowhere is no run directory"),
-        (("evaluate", "nowhere"), "'nowhere' is no run directory"),
+        (("evaluate", "nowhere"), "'nowhere' is nothing to load. Give a run directory"),
         (("evaluate", "surebound.zoo.architecture:digits", "--data", "digits"), "no radius is known"),
         (("zoo", "--add", "runs/x"), "--add and --as belong together"),
     ],
@@ -109,18 +110,18 @@ def test_train_evaluate_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     model, test = zoo.load("digits-0.02"), data.load("digits").test
     x, y = test.batch(torch.arange(len(test)))
-    verify(model, x[:9], y[:9], "1/50", "fast", out=tmp_path / "some")
+    verify(model, LinfBall(x[:9], "1/50", clip=(0, 1)), y[:9], "fast", out=tmp_path / "some")
     refused = invoke("zoo", "--verified", str(tmp_path / "some"), "--as", "digits-0.02")
     assert refused.exit_code == 2
     assert "let `surebound verify` decide all of them" in " ".join(refused.stderr.split())
-    found = verify(model, x, y, "1/50", "fast", out=tmp_path / "proofs").summary()
+    found = verify(model, LinfBall(x, "1/50", clip=(0, 1)), y, "fast", out=tmp_path / "proofs").summary()
     assert invoke("zoo", "--verified", str(tmp_path / "proofs"), "--as", "digits-0.02").exit_code == 0
     (row,) = json.loads(invoke("zoo", "--format", "json").stdout)
     assert row["PGD error"] == f"{found.pgd_error:.2%}"
     assert row["unproved"] == f"{found.float_sound_error:.2%}"
     with torch.no_grad():
         next(model.parameters()).add_(1)
-    verify(model, x[:9], y[:9], "1/50", "fast", out=tmp_path / "other")
+    verify(model, LinfBall(x[:9], "1/50", clip=(0, 1)), y[:9], "fast", out=tmp_path / "other")
     refused = invoke("zoo", "--verified", str(tmp_path / "other"), "--as", "digits-0.02")
     assert "results of other weights than those of digits-0.02" in " ".join(refused.stderr.split())
 

@@ -262,7 +262,15 @@ class TestTarget:
     @pytest.mark.parametrize(
         ("spec", "message"),
         [
-            ("nowhere", "is no run directory .* no packaged network .* and no factory like"),
+            (
+                "nowhere",
+                r"'nowhere' is nothing to load\. Give a run directory .* an ONNX file \(.onnx or .onnx.gz\), "
+                "the name of a packaged network, a factory like .* or a factory with weights .* Packaged: .*-ibp-0.4",
+            ),
+            (
+                "mnist-small-ibp-0.3",
+                "is nothing to load; did you mean 'mnist-small-ibp-0.[24]'\\? Give a run directory",
+            ),
             ("no_such_package.nets:build", "cannot import 'no_such_package.nets'"),
             ("surebound.zoo.architecture:nothing", "has no 'nothing'"),
             ("surebound.zoo.architecture:Architecture", "needs the argument\\(s\\) name, in_shape, classes"),
@@ -303,7 +311,7 @@ class TestZoo:
         final = load_file(finished / "final.safetensors")
         assert all(torch.equal(v, final[k]) for k, v in model.state_dict().items())
         assert load_target("digits-test-0.1").radii == (Fraction(1, 10),)
-        with pytest.raises(InputError, match="weights of its own; leave --weights out"):
+        with pytest.raises(InputError, match="weights of its own; leave the other ones out"):
             load_target("digits-test-0.1", weights=tmp_path / "w.safetensors")
         with pytest.raises(
             InputError, match=r"no packaged network is called 'digits-tset'; did you mean 'digits-test-0.1'\?"

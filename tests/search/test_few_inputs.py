@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from surebound.errors import InputError
+from surebound.region import LinfBall
 from surebound.search import branch_and_bound, rule
 from surebound.search.branch_and_bound import Options
 from surebound.search.question import Finding
@@ -22,7 +23,7 @@ OPTIONS = Options(seconds=600, domains=16)
 
 
 def verdict(net: nn.Module, x: Tensor, label: int, eps: str, *stages: Stage) -> Verdict:
-    (record,) = verify(net, x, torch.tensor([label]), eps, Cascade("test", stages))
+    (record,) = verify(net, LinfBall(x, eps, clip=(0, 1)), torch.tensor([label]), Cascade("test", stages))
     return record.verdict
 
 

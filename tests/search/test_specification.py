@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import surebound as sb
-from surebound.attack import attack_region
+from surebound.attack import attack
 from surebound.attack.methods import PGD
 from surebound.errors import InputError, RegionError, SpecError
 from surebound.spec.formula import Sum
@@ -106,7 +106,7 @@ def test_an_attack_agrees_about_violations(name: str) -> None:
     for seed in range(3):
         net = dense(2, 6, 3, seed=seed)
         region = sb.LinfBall(torch.zeros(1, 2), 1)
-        result = attack_region(net, region, spec=spec, method=PGD(steps=30, restarts=5))
+        result = attack(net, region, spec=spec, method=PGD(steps=30, restarts=5))
         assert not (result.success[0] and holds(net(result.adversarial))[0])
         if (~holds(net(GRID))).double().mean() > 0.05:
             assert result.success[0]
@@ -248,7 +248,7 @@ def test_nan_is_never_proved() -> None:
         assert verdict.status is not Status.ROBUST
         corner = sb.Box(torch.ones(1, 2), torch.ones(1, 2))
         assert sb.decide(net, corner, spec, stages=["attack"])[0].status is Status.FALSIFIED
-        assert attack_region(net, corner, spec=spec, method=PGD(steps=1, restarts=1)).success[0]
+        assert attack(net, corner, spec=spec, method=PGD(steps=1, restarts=1)).success[0]
 
 
 def test_many_classes_are_counted_not_multiplied_out() -> None:
@@ -316,7 +316,6 @@ def test_wrong_specifications_are_refused(name: str) -> None:
         (Spec.monotone(2), "input 2: the network has 2 inputs"),
         (Spec.equivalent(dense(2, 4), 1), "have 3 and 4 outputs"),
         ([Spec.label(0)] * 2, "2 specifications for 1 examples"),
-        (sb.LinearSpec(torch.eye(3)), "spec is a LinearSpec; give a Spec"),
     ],
 )
 def test_what_does_not_fit_the_network_is_refused(spec: Spec, match: str) -> None:
@@ -338,10 +337,45 @@ def test_other_wrong_input_is_refused() -> None:
         sb.decide(net, sb.Box(-torch.ones(1, 2).double(), torch.ones(1, 2).double()), spec)
     for related in (Spec.monotone(0), Spec.same_class(dense(2, 3))):
         with pytest.raises(SpecError, match=r"relates two runs.*stages=\['attack'\]"):
-            sb.attack(net, torch.zeros(1, 2), None, 1, spec=related)
+            sb.attack(net, sb.LinfBall(torch.zeros(1, 2), 1, clip=(0, 1)), spec=related)
 
 
 def test_a_coefficient_that_would_be_rounded_is_refused_by_bounds() -> None:
     third = Spec("a third", lambda scope: Sum(Fraction(-1)).plus(scope.output(0), Fraction(1, 3)).atom(False))
     with pytest.raises(SpecError, match="has the coefficient 1/3, no float64 number; use surebound.decide"):
         sb.worst_margins(nn.Linear(2, 3).eval(), BOX, spec=third)
+
+
+def test_labels_and_linear_specs_are_specifications() -> None:
+    net, x = dense(2, 12, 3), torch.tensor([[0.2, -0.4], [0.9, 0.9], [-0.5, 0.1]])
+    region = sb.LinfBall(x, "1/5")
+    labels = torch.tensor([0, 1, 0])
+    expected = [sb.decide(net, region[i : i + 1], Spec.label(int(y)))[0].status for i, y in enumerate(labels)]
+    assert [each.status for each in sb.decide(net, region, labels)] == expected
+    c, d = torch.randn(3, 2, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([-3.0, 0.5])
+    for rows, offsets in ((c, d), (c, d.expand(3, 2)), (c[:1], None), (c[0], d)):
+        each = [rows if rows.dim() == 2 else rows[i % len(rows)] for i in range(3)]
+        parts = [None if offsets is None else offsets if offsets.dim() == 1 else offsets[i] for i in range(3)]
+        expected = [
+            sb.decide(net, region[i : i + 1], Spec.linear(each[i], parts[i]))[0].status for i in range(3)
+        ]
+        assert [v.status for v in sb.decide(net, region, sb.LinearSpec(rows, offsets))] == expected
+    assert Status.ROBUST in expected or Status.FALSIFIED in expected
+    assert sb.decide(net, region[:0], labels[:0]) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (torch.tensor([0, 3, 1]), r"labels lie in \[0, 3\] but the network has 3 outputs"),
+        (torch.tensor([0, -1, 1]), r"labels lie in \[-1, 1\]"),
+        (torch.tensor([0, 1]), "2 labels for 3 examples"),
+        (torch.zeros(3), "labels are torch.float32"),
+        (sb.LinearSpec(torch.ones(2, 1, 3)), "2 specifications for 3 examples"),
+        (sb.LinearSpec(torch.ones(1, 4)), "4 coefficients per row but the network 3 outputs"),
+        (3, "spec is a int; give a Spec, a list with one per example, or labels"),
+    ],
+)
+def test_labels_and_linear_specs_that_do_not_fit(spec: object, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        sb.decide(dense(2, 12, 3), sb.LinfBall(torch.zeros(3, 2), "1/5"), spec)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from surebound.region import LinfBall
 from surebound.search.stages import (
     LinearRelaxation,
     MixedInteger,
@@ -95,7 +96,11 @@ def test_the_relaxation_reads_statuses_the_same_way(
 def test_networks_that_are_not_piecewise_linear_pass_the_solvers_by() -> None:
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).requires_grad_(False)
     label = net(CENTER).argmax(1)
-    verdict = verify(net, CENTER, label, "2/5", Cascade("t", (MixedInteger(),))).records[0].verdict
+    verdict = (
+        verify(net, LinfBall(CENTER, "2/5", clip=(0, 1)), label, Cascade("t", (MixedInteger(),)))
+        .records[0]
+        .verdict
+    )
     assert verdict.status is Status.UNKNOWN
     assert "not piecewise linear" in verdict.detail
 

@@ -308,10 +308,10 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
 
 
 def test_inputs_of_another_scale_than_the_domain_are_refused() -> None:
-    """Their balls, cut to the domain, would be empty."""
+    """Their balls, cut to the clip range, would be empty."""
     inputs, labels = torch.rand(20, 2) * 255, torch.zeros(20, dtype=torch.int64)
     plan = Plan(steps=2, batch_size=5, eps_train="1/100", warmup=1, ramp=1)
     net = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2))
-    with pytest.raises(InputError, match=r"outside of the domain \(0.0, 1.0\); scale them"):
+    with pytest.raises(InputError, match=r"outside of the clip range \(0.0, 1.0\); scale them"):
         train(net, (inputs, labels), IBP(), plan)
-    assert train(net, (inputs, labels), IBP(), plan, domain=(0.0, 255.0)).finished
+    assert train(net, (inputs, labels), IBP(), plan, clip=(0.0, 255.0)).finished

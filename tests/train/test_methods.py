@@ -130,9 +130,7 @@ def test_attack_stays_in_the_ball_and_raises_the_loss() -> None:
 def test_attack_finds_the_corner_of_a_linear_net() -> None:
     net = torch.nn.Linear(4, 3)
     batch = tiny_batch(net, epsilon=0.05)
-    batch = replace(
-        batch, images=batch.images * 0.5 + 0.25, labels=torch.zeros_like(batch.labels), domain=None
-    )
+    batch = replace(batch, images=batch.images * 0.5 + 0.25, labels=torch.zeros_like(batch.labels), clip=None)
     found = Adversarial(steps=7, step_size=0.1).attack(batch)
     assert ((found - batch.images).abs() <= 0.05 + 1e-6).all()
     worst = (net(found) - net(found)[:, :1]).amax(1)

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from surebound.errors import StoreError
+from surebound.region import LinfBall
 from surebound.search.stages import (
     Clean,
     IntervalBounds,
@@ -42,8 +43,8 @@ def test_a_failure_costs_one_example_and_is_tried_twice(how: str, jobs: int | No
     log = tmp_path / "log"
     seen: list[Record] = []
     stages = Cascade("t", (Misbehave(how, str(log)), PgdAttack(10, 1)))
-    results = verify(steep(), images, labels, "1/20", stages, jobs=jobs, out=tmp_path)
-    expected = verify(steep(), images, labels, "1/20", Cascade("t", stages.stages[1:]))
+    results = verify(steep(), LinfBall(images, "1/20", clip=(0, 1)), labels, stages, jobs=jobs, out=tmp_path)
+    expected = verify(steep(), LinfBall(images, "1/20", clip=(0, 1)), labels, Cascade("t", stages.stages[1:]))
     assert {record.verdict.status for record in expected} == {Status.UNKNOWN, Status.FALSIFIED}
     for record, other in zip(results, expected, strict=True):
         if record.index == 3:
@@ -58,9 +59,8 @@ def test_a_failure_costs_one_example_and_is_tried_twice(how: str, jobs: int | No
     if how == "raise":
         verify(
             steep(),
-            images,
+            LinfBall(images, "1/20", clip=(0, 1)),
             labels,
-            "1/20",
             stages,
             out=tmp_path,
             progress=lambda now: seen.extend(now.records),
@@ -71,7 +71,7 @@ def test_a_failure_costs_one_example_and_is_tried_twice(how: str, jobs: int | No
 def test_a_failed_stage_leaves_the_rest_to_later_ones(tmp_path: Path) -> None:
     images, labels = poisoned()
     stages = Cascade("t", (Misbehave("raise", str(tmp_path / "log")), Certain()))
-    results = verify(steep(), images, labels, "1/20", stages)
+    results = verify(steep(), LinfBall(images, "1/20", clip=(0, 1)), labels, stages)
     assert {record.verdict.status for record in results} == {Status.ROBUST}
 
 
@@ -79,12 +79,14 @@ def test_a_failed_stage_leaves_the_rest_to_later_ones(tmp_path: Path) -> None:
 _SCRIPT = """
 import sys, torch
 from tests.verify.nets import Slow, steep
+from surebound.region import LinfBall
 from surebound.verify import Cascade, verify
 from surebound.search.stages import Clean
 if __name__ == "__main__":
     images = torch.rand(12, 2, generator=torch.Generator().manual_seed(0))
     labels = steep()(images).argmax(1)
-    verify(steep(), images, labels, "1/20", Cascade("t", (Clean(), Slow(0.2))), out=sys.argv[1])
+    region = LinfBall(images, "1/20", clip=(0, 1))
+    verify(steep(), region, labels, Cascade("t", (Clean(), Slow(0.2))), out=sys.argv[1])
 """
 
 
@@ -117,19 +119,22 @@ def test_kill_dash_nine_and_go_on(tmp_path: Path) -> None:
 
 def test_other_weights_are_refused(tmp_path: Path) -> None:
     images, labels = torch.tensor([[0.9, 0.1]]), ZERO
-    verify(steep(), images, labels, "1/20", "fast", out=tmp_path)
+    verify(steep(), LinfBall(images, "1/20", clip=(0, 1)), labels, "fast", out=tmp_path)
     with pytest.raises(StoreError, match="results of other weights"):
-        verify(steep(2.0), images, labels, "1/20", "fast", out=tmp_path)
-    assert len(verify(steep(2.0), images, labels, "1/20", "fast", out=tmp_path, mix=True)) == 1
-    verify(steep(), images, labels, "1/20", "fast", out=tmp_path / "b", clip=(0, 1))
+        verify(steep(2.0), LinfBall(images, "1/20", clip=(0, 1)), labels, "fast", out=tmp_path)
+    assert (
+        len(verify(steep(2.0), LinfBall(images, "1/20", clip=(0, 1)), labels, "fast", out=tmp_path, mix=True))
+        == 1
+    )
+    verify(steep(), LinfBall(images, "1/20", clip=(0, 1)), labels, "fast", out=tmp_path / "b")
     with pytest.raises(StoreError, match="another specification"):
-        verify(steep(), images, labels, "1/20", "fast", out=tmp_path / "b", clip=None)
+        verify(steep(), LinfBall(images, "1/20"), labels, "fast", out=tmp_path / "b")
 
 
 def test_other_data_are_refused(tmp_path: Path) -> None:
-    verify(steep(), torch.tensor([[0.9, 0.1]]), ZERO, "1/20", "fast", out=tmp_path)
+    verify(steep(), LinfBall(torch.tensor([[0.9, 0.1]]), "1/20", clip=(0, 1)), ZERO, "fast", out=tmp_path)
     with pytest.raises(StoreError, match="another example 0"):
-        verify(steep(), torch.tensor([[0.8, 0.1]]), ZERO, "1/20", "fast", out=tmp_path)
+        verify(steep(), LinfBall(torch.tensor([[0.8, 0.1]]), "1/20", clip=(0, 1)), ZERO, "fast", out=tmp_path)
 
 
 def test_a_run_can_be_extended_and_deepened(tmp_path: Path) -> None:
@@ -142,24 +147,29 @@ def test_a_run_can_be_extended_and_deepened(tmp_path: Path) -> None:
 
     first = verify(
         steep(),
-        images,
+        LinfBall(images, "1/20", clip=(0, 1)),
         labels,
-        "1/20",
         Cascade("a", (Clean(),)),
         indices=[0, 1],
         out=tmp_path,
         progress=watch,
     )
     assert [r.verdict.status for r in first] == [Status.UNKNOWN, Status.UNKNOWN]
-    again = verify(steep(), images, labels, "1/20", Cascade("a", (Clean(),)), out=tmp_path, progress=watch)
+    again = verify(
+        steep(),
+        LinfBall(images, "1/20", clip=(0, 1)),
+        labels,
+        Cascade("a", (Clean(),)),
+        out=tmp_path,
+        progress=watch,
+    )
     assert asked == [0, 1, 2]  # only the new one
     assert len(again) == 3
     asked.clear()
     deep = verify(
         steep(),
-        images,
+        LinfBall(images, "1/20", clip=(0, 1)),
         labels,
-        "1/20",
         Cascade("b", (Clean(), IntervalBounds(), PgdAttack(20, 2))),
         out=tmp_path,
         progress=watch,
@@ -180,7 +190,9 @@ def test_what_another_process_settled_is_not_done_again(tmp_path: Path) -> None:
 
     identity = identity_of(steep(), images, (0.0, 1.0))
     stages = Cascade("t", (Certain(),))
-    results = verify(steep(), images, labels, "1/100", stages, out=tmp_path, progress=interfere)
+    results = verify(
+        steep(), LinfBall(images, "1/100", clip=(0, 1)), labels, stages, out=tmp_path, progress=interfere
+    )
     assert [record.verdict.stage for record in results] == ["certain"] * 3 + ["elsewhere"]
 
 

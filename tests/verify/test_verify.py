@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,15 @@ from torch import nn
 
 from surebound.attack import attack
 from surebound.attack.methods import PGD
-from surebound.errors import ConfigError, InputError, SpecError, SureboundError, UnsupportedOperatorError
-from surebound.region import LinfBall
+from surebound.errors import (
+    ConfigError,
+    InputError,
+    RegionError,
+    SpecError,
+    SureboundError,
+    UnsupportedOperatorError,
+)
+from surebound.region import Box, LinfBall
 from surebound.search.labels import Labels
 from surebound.search.question import Questions
 from surebound.search.stages import (
@@ -38,7 +46,8 @@ ZERO = torch.tensor([0])
 
 
 def one(*stages: Stage, net: nn.Module | None = None, eps: str = "2/5", **options: object) -> Record:
-    results = verify(net or NEEDLE, CENTER, ZERO, eps, Cascade("test", stages), **options)  # type: ignore[arg-type]
+    region = LinfBall(CENTER, eps, clip=(0, 1))
+    results = verify(net or NEEDLE, region, ZERO, Cascade("test", stages), **options)  # type: ignore[arg-type]
     return results.records[0]
 
 
@@ -90,9 +99,11 @@ def test_verdicts_agree_with_every_activation_pattern() -> None:
     for seed in (1, 4):
         net.load_state_dict(tiny_net([2, 3, 2, 3], seed, scale=3.0).state_dict())
         labels = net(images).argmax(1)
-        found = attack(net, images, labels, "1/5", PGD(steps=20, restarts=2))
+        found = attack(net, LinfBall(images, "1/5", clip=(0, 1)), labels, PGD(steps=20, restarts=2))
         for record, margin in zip(
-            verify(net, images, labels, "1/5", Cascade("t", stages)), found.margins, strict=True
+            verify(net, LinfBall(images, "1/5", clip=(0, 1)), labels, Cascade("t", stages)),
+            found.margins,
+            strict=True,
         ):
             x, label = images[record.index], int(labels[record.index])
             low, high = (x - 0.2).clamp(0, 1), (x + 0.2).clamp(0, 1)
@@ -106,7 +117,12 @@ def test_verdicts_agree_with_every_activation_pattern() -> None:
 
 
 def test_what_nothing_decides_is_unknown_and_counts_as_attackable() -> None:
-    results = verify(NEEDLE, CENTER, ZERO, "2/5", Cascade("weak", (Clean(), IntervalBounds(), CrownBounds())))
+    results = verify(
+        NEEDLE,
+        LinfBall(CENTER, "2/5", clip=(0, 1)),
+        ZERO,
+        Cascade("weak", (Clean(), IntervalBounds(), CrownBounds())),
+    )
     verdict = results.records[0].verdict
     assert (verdict.status, verdict.stage) == (Status.UNKNOWN, "crown")
     assert results.summary().verified_error == 1.0
@@ -115,12 +131,12 @@ def test_what_nothing_decides_is_unknown_and_counts_as_attackable() -> None:
 
 
 def test_wrong_predictions_are_falsified_by_themselves() -> None:
-    record = verify(NEEDLE, CENTER, torch.tensor([1]), "1/100", "fast").records[0]
+    record = verify(NEEDLE, LinfBall(CENTER, "1/100", clip=(0, 1)), torch.tensor([1]), "fast").records[0]
     assert (record.verdict.status, record.verdict.stage, record.prediction) == (Status.FALSIFIED, "clean", 0)
     assert torch.equal(record.verdict.witness, CENTER[0])
     constant = nn.Linear(3, 3).requires_grad_(False)
     constant.weight.zero_(), constant.bias.zero_()
-    tie = verify(constant, CENTER, torch.tensor([2]), "1/100", "fast").records[0]
+    tie = verify(constant, LinfBall(CENTER, "1/100", clip=(0, 1)), torch.tensor([2]), "fast").records[0]
     assert tie.verdict.status is Status.FALSIFIED  # a network that always ties predicts class 0
 
 
@@ -128,7 +144,11 @@ def test_a_nan_network_is_never_robust() -> None:
     broken = nn.Linear(3, 3).requires_grad_(False)
     broken.weight.fill_(math.nan)
     verdict = (
-        verify(broken, CENTER, ZERO, "1/100", Cascade("b", (IntervalBounds(), Clean()))).records[0].verdict
+        verify(
+            broken, LinfBall(CENTER, "1/100", clip=(0, 1)), ZERO, Cascade("b", (IntervalBounds(), Clean()))
+        )
+        .records[0]
+        .verdict
     )
     assert verdict.status is not Status.ROBUST
 
@@ -159,7 +179,19 @@ def test_a_lying_stage_proves_nothing() -> None:
     ("changes", "error", "message"),
     [
         ({"eps": "-1/10"}, InputError, "negative"),
-        ({"eps": []}, InputError, "no eps was given"),
+        ({"region": []}, InputError, "no region was given"),
+        ({"region": CENTER}, RegionError, "the region is a Tensor; give sb.LinfBall"),
+        (
+            {"region": Box(CENTER, CENTER)},
+            RegionError,
+            r"the region is a Box; .*sb.decide\(model, box, labels\)",
+        ),
+        (
+            {"region": [LinfBall(CENTER, "1/10", clip=(0, 1)), LinfBall(CENTER, "1/5")]},
+            RegionError,
+            "the same images and clip; only eps differs",
+        ),
+        ({"region": [LinfBall(CENTER, 0), LinfBall(CENTER / 2, 0)]}, RegionError, "the same images and clip"),
         ({"eps": "x"}, InputError, "not a finite number"),
         ({"labels": torch.tensor([7])}, SpecError, "must be in 0..1"),
         ({"images": torch.rand(1, 3).double()}, InputError, "images are torch.float64"),
@@ -183,9 +215,12 @@ def test_a_lying_stage_proves_nothing() -> None:
 def test_bad_input_is_refused_clearly(
     changes: dict[str, object], error: type[Exception], message: str
 ) -> None:
-    given = {"images": CENTER, "labels": ZERO, "eps": "1/10", "cascade": "fast", **changes}
+    given: dict[str, Any] = {"images": CENTER, "labels": ZERO, "eps": "1/10", "cascade": "fast", **changes}
+    images, eps = given.pop("images"), given.pop("eps")
     with pytest.raises(error, match=message):
-        verify(NEEDLE, **given)  # type: ignore[arg-type]
+        verify(
+            NEEDLE, given.pop("region") if "region" in given else LinfBall(images, eps, clip=(0, 1)), **given
+        )
 
 
 def test_cascades_are_data() -> None:
@@ -238,7 +273,7 @@ def test_summary() -> None:
     assert dict(summary.statuses) == {"falsified": 3, "robust": 2, "unknown": 1, "timeout": 1, "error": 1}
     assert ("mip", "robust", 1) in summary.stages
     assert dict(summary.stage_seconds)["mip"] == 8.0
-    assert len(results.with_status("unknown", Status.ERROR)) == 2
+    assert sum(r.verdict.status in (Status.UNKNOWN, Status.ERROR) for r in results) == 2
     with pytest.raises(InputError, match="about one radius; given: no records"):
         results.summary("1/5")
 
@@ -264,15 +299,22 @@ def test_a_network_that_cannot_be_bounded_is_refused_at_once() -> None:
     """Also where every image is wrong as it is, so that no stage would ever ask for bounds."""
     wrong = 1 - _Bessel()(CENTER).argmax(1)
     with pytest.raises(UnsupportedOperatorError, match="bessel_j0"):
-        verify(_Bessel(), CENTER, wrong, "1/10")
+        verify(_Bessel(), LinfBall(CENTER, "1/10", clip=(0, 1)), wrong)
     assert (
-        verify(_Bessel(), CENTER, wrong, "1/10", Cascade("attacks", (Clean(), PgdAttack()))).summary().total
+        verify(
+            _Bessel(),
+            LinfBall(CENTER, "1/10", clip=(0, 1)),
+            wrong,
+            Cascade("attacks", (Clean(), PgdAttack())),
+        )
+        .summary()
+        .total
         == 1
     )
     with pytest.raises(SureboundError):
-        verify(_Random(), CENTER, ZERO, "1/10")
+        verify(_Random(), LinfBall(CENTER, "1/10", clip=(0, 1)), ZERO)
 
 
 def test_images_of_another_shape_are_refused() -> None:
     with pytest.raises(InputError, match=r"the network does not take inputs of shape \(7,\)"):
-        verify(NEEDLE, torch.rand(1, 7), ZERO, "1/10")
+        verify(NEEDLE, LinfBall(torch.rand(1, 7), "1/10", clip=(0, 1)), ZERO)

@@ -208,9 +208,7 @@ def test_export_then_verify(folder: Path) -> None:
     run("export", target, *words, "--onnx", folder / "steep.onnx", "--vnnlib-dir", props)
     out, _ = run("verify", "--instances", props / "instances.csv", "--format", "csv")
     verdicts = [line["verdict"] for line in csv.DictReader(io.StringIO(out))]
-    own, _ = run(
-        "verify", "--model", target, *words[:4], "--out", folder / "own", "--jobs", 1, "--cascade", "fast"
-    )
+    own, _ = run("verify", target, *words[:4], "--out", folder / "own", "--jobs", 1, "--cascade", "fast")
     assert own
     assert verdicts == ["unsat", "sat", "unsat"]
     # Some tools read a disjunction only as (or (and ...) (and ...)).

@@ -8,8 +8,8 @@ the same order. The two differ only in axes of size 1, or while a reshape has no
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -135,6 +135,18 @@ class ImportedNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.program(x)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # For other processes: operators cannot be pickled, their names can.
+        return {**self.__dict__, "graph": self._with_targets(lambda op: None)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.graph = self._with_targets(lambda op: _overload(op.removeprefix("aten.")))
+
+    def _with_targets(self, target: Callable[[str], Any]) -> Graph:
+        nodes = tuple(replace(node, target=target(node.op)) for node in self.graph.nodes)
+        return replace(self.graph, nodes=nodes)
 
     def extra_repr(self) -> str:
         """The input and the calls, which say what the network computes together with the weights."""

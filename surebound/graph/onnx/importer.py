@@ -83,6 +83,18 @@ def import_model(builder: Builder, model: Model, inputs: Sequence[Value]) -> Env
     return Environment(model, env)
 
 
+def refused(model: Model) -> list[Any]:
+    """List the calls of a file that keep it from being imported, by their operators: all of them at once."""
+    varying, found = {each.name for each in model.inputs}, []
+    for node in model.nodes:
+        varies = not varying.isdisjoint(node.input)
+        if node.op_type not in TRANSLATIONS and (varies or node.op_type not in FOLDED | _WHOLE):
+            found.append(node)
+        if varies and node.op_type not in ("Shape", "Size"):
+            varying.update(node.output)
+    return found
+
+
 def network_of(model: Model) -> ImportedNetwork:
     """The network of a model with one input and one output, example by example: (B, *input) -> (B, K)."""
     return imported(model)[1]

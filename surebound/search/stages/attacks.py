@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from surebound.attack import Attack, attack_region
+from surebound.attack import Attack, attack
 from surebound.attack.methods import PGD, MultiTargeted
 from surebound.errors import InputError
 from surebound.search.labels import Labels
@@ -24,7 +24,7 @@ def labels_of(questions: Questions) -> Labels:
 
 def _search(method: Attack, questions: Questions, workspace: Workspace) -> list[Finding]:
     labels = labels_of(questions).labels
-    result = attack_region(
+    result = attack(
         workspace.model, questions.region, labels, method, seed=questions.seed, names=questions.indices
     )
     pairs = zip(result.adversarial, result.success.tolist(), strict=True)
@@ -67,7 +67,7 @@ class MultiTargetedAttack(Stage):
             part, labels = questions.take(places), labels_of(questions).labels[places]
             every = classification(labels, part.margins.shape[1], part.region.reference.dtype)
             rows = every.c[part.open_cases].reshape(len(part), count, -1)
-            result = attack_region(
+            result = attack(
                 workspace.model, part.region, None, method, spec=LinearSpec(rows), seed=part.seed, names=part.indices
             )  # fmt: skip
             for place, x, broken in zip(

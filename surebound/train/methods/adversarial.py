@@ -42,7 +42,7 @@ class Adversarial(Method):
         )
 
     def attack(self, batch: Batch) -> Tensor:
-        """Images (B, C, H, W) in the ball and the domain that raise the cross-entropy."""
-        lower, upper = box(batch.images, batch.epsilon, batch.domain)
+        """Images (B, C, H, W) in the ball and the clip range that raise the cross-entropy."""
+        lower, upper = box(batch.images, batch.epsilon, batch.clip)
         start = random_point(lower, upper, batch.generator) if self.random_start else batch.images
         return ascend(batch.model, start, (lower, upper), batch.labels, self.steps, self.step_size)

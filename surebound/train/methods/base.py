@@ -19,14 +19,14 @@ class Batch:
     """Everything a method may look at in one step."""
 
     model: nn.Module
-    images: Tensor  # (B, C, H, W) or (B, ...), in the domain
+    images: Tensor  # (B, C, H, W) or (B, ...), in the clip range
     labels: Tensor  # (B,)
     epsilon: float  # the radius of this step
     eps_train: float  # the radius the ramp leads to
     kappa: float  # weight of the clean loss in this step
     step: int
     generator: torch.Generator  # for whatever the method draws; seeded by run and step
-    domain: tuple[float, float] | None = (0.0, 1.0)  # valid inputs, per coordinate
+    clip: tuple[float, float] | None = (0.0, 1.0)  # valid inputs, per coordinate
     traced: Program | None = None
 
     @property

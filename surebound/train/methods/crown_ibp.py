@@ -56,7 +56,7 @@ class CROWNIBP(Method):
             batch.images,
             batch.labels,
             batch.epsilon,
-            clip=batch.domain,
+            clip=batch.clip,
             clean=batch.kappa > 0.0,
             bounds=batch.kappa < 1.0,
             batch_statistics=batch.model.training,
@@ -79,7 +79,7 @@ class CROWNIBP(Method):
         """The loss of the bounds, and the best margins (B, K) known, without gradients."""
         if beta == 0.0:
             return cross_entropy(interval, batch.labels), interval.detach()
-        region = Interval(*box(batch.images, batch.epsilon, batch.domain))
+        region = Interval(*box(batch.images, batch.epsilon, batch.clip))
         relaxed = relaxed_from(batch.program, done, region)
         if self.fused:
             value = beta * fused_loss(relaxed, interval, batch.labels).mean()

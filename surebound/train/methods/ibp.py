@@ -43,7 +43,7 @@ class IBP(Method):
             batch.images,
             batch.labels,
             batch.epsilon,
-            clip=batch.domain,
+            clip=batch.clip,
             clean=batch.kappa > 0.0,
             bounds=batch.kappa < 1.0 or intensity > 0.0,
             elide=self.elide,
@@ -70,6 +70,6 @@ class IBP(Method):
 
 
 def input_radius(batch: Batch) -> Tensor:
-    """The mean radius (0-d) of the input boxes, intersected with the domain."""
-    lower, upper = box(batch.images, batch.epsilon, batch.domain)
+    """The mean radius (0-d) of the input boxes, intersected with the clip range."""
+    lower, upper = box(batch.images, batch.epsilon, batch.clip)
     return (upper - lower).mean() / 2.0

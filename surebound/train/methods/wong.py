@@ -66,7 +66,7 @@ class Wong(Method):
 
     def _margins(self, batch: Batch) -> Tensor:
         """Margins (B, K) to minimise: bounds, or estimates of them."""
-        region = Interval(*box(batch.images, batch.epsilon, batch.domain))
+        region = Interval(*box(batch.images, batch.epsilon, batch.clip))
         if self.projections == 0:
             relaxed = relax(
                 batch.program, region, Soundness.NONE, own=True, slopes="upper", memory=self.memory
@@ -77,7 +77,7 @@ class Wong(Method):
             batch.images,
             batch.labels,
             batch.epsilon,
-            clip=batch.domain,
+            clip=batch.clip,
             clean=False,
             keep=values_to_keep(batch.program),
         )

@@ -1,0 +1,83 @@
+"""One resolver for Python and the command line: an ONNX file is a network wherever one is asked for."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from typer.testing import CliRunner
+
+import surebound as sb
+from surebound.cli import build_app
+from surebound.errors import GraphError, InputError
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """net.onnx, net.onnx.gz and images.npz of a random network, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    net = network()
+    x = torch.rand(6, 1, 4, 4, generator=torch.Generator().manual_seed(1))
+    sb.vnnlib.write_network(net, x[:1], "net.onnx")
+    Path("net.onnx.gz").write_bytes(gzip.compress(Path("net.onnx").read_bytes()))
+    np.savez("images.npz", images=x.numpy(), labels=net(x).argmax(1).numpy())
+    return tmp_path
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return (
+        nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3)).requires_grad_(False).eval()
+    )
+
+
+def test_what_a_user_has(folder: Path) -> None:
+    x = torch.rand(3, 1, 4, 4)
+    for what in ("net.onnx", folder / "net.onnx", "net.onnx.gz"):
+        assert torch.allclose(sb.load(what)(x), network()(x), atol=1e-6)
+    assert not sb.load("mnist-small-ibp-0.4").training
+    Path("nets_of_test_load.py").write_text(
+        "from torch import nn\ndef build(): return nn.Sequential(nn.Flatten(), nn.Linear(16, 3))\n"
+    )
+    save_file({"1.weight": torch.ones(3, 16), "1.bias": torch.zeros(3)}, "w.safetensors")
+    assert sb.load("nets_of_test_load:build", "w.safetensors")(torch.ones(1, 16)).tolist() == [[16.0] * 3]
+
+
+def test_what_is_refused(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"net.onnx has weights of its own; leave the other ones out"):
+        sb.load("net.onnx", "w.safetensors")
+    with pytest.raises(GraphError, match=r"nowhere.onnx cannot be read"):
+        sb.load("nowhere.onnx")
+    with pytest.raises(InputError, match=r"Linear is nothing to load; give a run directory"):
+        sb.load(nn.Linear(1, 1))  # type: ignore[arg-type]
+    (folder / "runs" / "mine").mkdir(parents=True)
+    (folder / "runs" / "mine" / "config.toml").touch()
+    with pytest.raises(InputError, match="'runs/mnie' is nothing to load; did you mean 'runs/mine'"):
+        sb.load("runs/mnie")
+
+
+@pytest.mark.parametrize("command", ["bounds", "attack", "evaluate", "verify"])
+def test_every_command_takes_an_onnx_file(command: str, folder: Path) -> None:
+    words = [command, "net.onnx", "--data", "images.npz", "--eps", "1/100", "--format", "json"]
+    result = CliRunner().invoke(build_app(), [*words, *(["--jobs", "1"] if command == "verify" else [])])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)
+    missing = CliRunner().invoke(build_app(), [command, "net.onnx", "--eps", "1/100"])
+    assert missing.exit_code != 0
+
+
+def test_an_imported_network_goes_to_another_process(folder: Path) -> None:
+    net = sb.load("net.onnx")
+    again = pickle.loads(pickle.dumps(net))
+    x = torch.rand(2, 1, 4, 4)
+    assert torch.equal(again(x), net(x))
+    region = sb.LinfBall(x, "1/50", clip=(0, 1))
+    assert torch.equal(sb.interval_bounds(again, region).upper, sb.interval_bounds(net, region).upper)
+    assert [node.target for node in net.graph.nodes] == [node.target for node in again.graph.nodes]  # type: ignore[union-attr]
