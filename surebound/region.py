@@ -114,14 +114,10 @@ class LinfBall:
         """The ball as bounds; in REAL and DEPLOYED its ends are rounded outwards."""
         if self.eps == 0:
             return Interval.point(self.x)
-        if soundness is Soundness.NONE:
-            lower, upper = self.x - float(self.eps), self.x + float(self.eps)
-        else:
+        if soundness is not Soundness.NONE:
             radius = _float_radius(self.eps, self.x.dtype)
-            quick = ends.ball(self.x, radius, *(self.clip or (-math.inf, math.inf)))
-            if quick is not None:
-                return Interval(*quick)
-            lower, upper = _add_outwards(self.x, -radius), _add_outwards(self.x, radius)
+            return Interval(*ends.ball(self.x, radius, *(self.clip or (-math.inf, math.inf))))
+        lower, upper = self.x - float(self.eps), self.x + float(self.eps)
         if self.clip is not None:
             lower, upper = lower.clamp_(*self.clip), upper.clamp_(*self.clip)
         return Interval(lower, upper)
@@ -166,17 +162,3 @@ def check_region(region: Region) -> None:
 def _float_radius(eps: Fraction, dtype: torch.dtype) -> float:
     """The smallest number of the dtype that is not below eps."""
     return float(round_up(torch.tensor(float_up(eps), dtype=torch.float64), dtype))
-
-
-def _add_outwards(x: Tensor, radius: float) -> Tensor:
-    """x + radius rounded away from x, where it has to be rounded at all."""
-    total = x + radius
-    if total.requires_grad:
-        return total + (_add_outwards(x.detach(), radius) - total.detach())  # both sums are exact
-    # The exact error of that sum (Knuth's two-sum) says where it was rounded towards x.
-    back = total - x
-    error = total - back
-    error = torch.sub(x, error, out=error).sub_(back.sub_(radius))
-    inwards = error.gt_(0) if radius > 0 else error.lt_(0)  # 1 or 0
-    goal = inwards.mul_(math.copysign(torch.finfo(x.dtype).max, radius)).add_(total)
-    return step_towards(total, goal)
