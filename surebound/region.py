@@ -13,7 +13,7 @@ from torch import Tensor
 from surebound.errors import RegionError
 from surebound.interval import Interval
 from surebound.kernels import ends
-from surebound.numerics import Soundness, exact_fraction, float_up, round_up, step_towards
+from surebound.numerics import Soundness, exact_fraction, float_up, round_up
 
 
 def _check_images(x: Tensor, name: str) -> None:

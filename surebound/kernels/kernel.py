@@ -51,12 +51,11 @@ class Kernel(Generic[P, R]):
 
     def applies(self, *args: P.args, **kwargs: P.kwargs) -> bool:
         """Do these arguments lie in memory as declared, want no gradients, and are they worth compiling for?"""
-        for declared, lies in ((self._alike, _lie_alike), (self._plain, _lie_plain)):
-            if not declared:
-                continue
-            values = [args[i] if i < len(args) else kwargs.get(name) for i, name in declared]
-            if not lies(values) or values[0].numel() < self.worth:  # type: ignore[attr-defined]
-                return False
+        for declared, lie in ((self._alike, _lie_alike), (self._plain, _lie_plain)):
+            if declared:
+                values: list[Any] = [args[i] if i < len(args) else kwargs.get(n) for i, n in declared]
+                if values[0].numel() < self.worth or not lie(values):  # the cheaper question first
+                    return False
         return self.fits is None or self.fits(*args, **kwargs)
 
 
@@ -85,10 +84,10 @@ def kernel(
 def is_float32(*values: Tensor | None) -> bool:
     """Are all of these float32 in main memory, or None, and does nobody want their gradients?"""
     trains = torch.is_grad_enabled()
-    return all(
-        v is None or (v.dtype == torch.float32 and v.is_cpu and not (trains and v.requires_grad))
-        for v in values
-    )
+    for v in values:
+        if v is not None and (v.dtype != torch.float32 or not v.is_cpu or (trains and v.requires_grad)):
+            return False
+    return True
 
 
 def is_dense(value: Tensor) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -45,12 +44,6 @@ class Conv:
         """Two axes, neither dilation nor groups nor a border of zeros?"""
         return self.ungrouped and not any(self.pad)
 
-    def gradients(self, g: Tensor, x: Tensor, w: Tensor, mask: list[bool]) -> Any:
-        """PyTorch's gradients of images, weight and bias, as far as the mask says."""
-        zero = [0] * len(self.stride)
-        given = self.stride, self.pad, self.dilation, False, zero, self.groups, mask
-        return torch.ops.aten.convolution_backward(g, x, w, None, *given)
-
 
 def _product(x: Tensor, w: Tensor, b: Tensor | None, conv: Conv) -> Tensor:
     zero = [0] * len(conv.stride)
@@ -76,11 +69,10 @@ def _product_input(g: Tensor, size: Sequence[int], w: Tensor, conv: Conv) -> Ten
     few = w.shape[1] <= FEW_CHANNELS and w[0].numel() <= 8 * w.shape[0]  # not much larger than g itself
     if conv.ungrouped and few and g.is_cpu:
         return by_windows(g, size, w, conv)
-    n, c = g.shape[0], w.shape[1] * conv.groups
-    innermost = len(size) == 2 and not g.is_contiguous()
-    like = images(g, n, c, size) if innermost else g.new_empty(n, c, *size)  # nobody reads it
-    found: Tensor = conv.gradients(g, like, w, [True, False, False])[0]
-    return found
+    sizes = zip(size, g.shape[2:], w.shape[2:], conv.stride, conv.pad, conv.dilation, strict=True)
+    # What the convolution's stride left over at the far end gets 0.
+    left_over = [n - ((o - 1) * s - 2 * p + d * (k - 1) + 1) for n, o, k, s, p, d in sizes]
+    return torch.convolution(g, w, None, conv.stride, conv.pad, conv.dilation, True, left_over, conv.groups)
 
 
 def by_windows(g: Tensor, size: Sequence[int], w: Tensor, conv: Conv) -> Tensor:
@@ -110,8 +102,10 @@ def product_input(run: Entry, g: Tensor, size: Sequence[int], w: Tensor, conv: C
 
 
 def _product_weight(g: Tensor, x: Tensor, w: Tensor, conv: Conv) -> Tensor:
-    found: Tensor = conv.gradients(g, x, w, [False, True, False])[1]
-    return found
+    zero, mask = [0] * len(conv.stride), [False, True, False]
+    given = conv.stride, conv.pad, conv.dilation, False, zero, conv.groups, mask
+    found: tuple[Tensor, ...] = torch.ops.aten.convolution_backward(g, x, w, None, *given)
+    return found[1]
 
 
 def _weight_fits(g: Tensor, x: Tensor, w: Tensor, conv: Conv) -> bool:
