@@ -13,7 +13,7 @@ from torch import Tensor
 from surebound.errors import RegionError
 from surebound.interval import Interval
 from surebound.kernels import ends
-from surebound.numerics import Soundness, exact_fraction, float_up, round_up, step_towards
+from surebound.numerics import Soundness, exact_fraction, float_up, round_up
 
 
 def _check_images(x: Tensor, name: str) -> None:
@@ -120,16 +120,10 @@ class LinfBall:
         """The ball as bounds; in REAL and DEPLOYED its ends are rounded outwards."""
         if self.eps == 0:
             return Interval.point(self.x)
-        if soundness is Soundness.NONE:
-            lower, upper = self.x - float(self.eps), self.x + float(self.eps)
-        else:
+        if soundness is not Soundness.NONE:
             radius = _float_radius(self.eps, self.x.dtype)
-            clip = _float_clip(self.clip, self.x.dtype)
-            quick = ends.ball(self.x, radius, *clip)
-            if quick is not None:
-                return Interval(*quick)
-            lower = _add_outwards(self.x, -radius).clamp_(*clip)
-            return Interval(lower, _add_outwards(self.x, radius).clamp_(*clip))
+            return Interval(*ends.ball(self.x, radius, *_float_clip(self.clip, self.x.dtype)))
+        lower, upper = self.x - float(self.eps), self.x + float(self.eps)
         if self.clip is not None:
             lower, upper = lower.clamp_(*self.clip), upper.clamp_(*self.clip)
         return Interval(lower, upper)
@@ -187,17 +181,3 @@ def _float_clip(clip: tuple[float, float] | None, dtype: torch.dtype) -> tuple[f
     low, high = (end if math.isinf(end) else exact_fraction(end, "clip") for end in clip)
     low = low if isinstance(low, float) else -_float_radius(-low, dtype)
     return low, high if isinstance(high, float) else _float_radius(high, dtype)
-
-
-def _add_outwards(x: Tensor, radius: float) -> Tensor:
-    """x + radius rounded away from x, where it has to be rounded at all."""
-    total = x + radius
-    if total.requires_grad:
-        return total + (_add_outwards(x.detach(), radius) - total.detach())  # both sums are exact
-    # The exact error of that sum (Knuth's two-sum) says where it was rounded towards x.
-    back = total - x
-    error = total - back
-    error = torch.sub(x, error, out=error).sub_(back.sub_(radius))
-    inwards = error.gt_(0) if radius > 0 else error.lt_(0)  # 1 or 0
-    goal = inwards.mul_(math.copysign(torch.finfo(x.dtype).max, radius)).add_(total)
-    return step_towards(total, goal)

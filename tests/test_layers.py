@@ -19,7 +19,7 @@ WORK = SEARCH | {"verify", "train", "vnnlib"}
 ALLOWED: dict[str, frozenset[str]] = {
     **dict.fromkeys(VALUES, VALUES),
     "region": VALUES | {"kernels"},
-    "kernels": frozenset(),
+    "kernels": frozenset({"numerics"}),
     "graph": VALUES,
     "rules": VALUES | {"graph", "kernels"},
     "bounds": VALUES | {"graph", "kernels", "rules"},

@@ -21,9 +21,9 @@ X = torch.full((2, 3), 0.5)
 @pytest.fixture(scope="module")
 def compiled_from():
     """Sets the number of entries from which on compiled passes are used."""
-    before = ends.WORTH
-    yield lambda worth: setattr(ends, "WORTH", worth)
-    ends.WORTH = before
+    before = ends.ball.worth
+    yield lambda worth: setattr(ends.ball, "worth", worth)
+    ends.ball.worth = before
 
 
 @settings(derandomize=True, deadline=None, max_examples=300)

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from surebound.rules.adjoint_gradient import convolution_adjoint, windowed
+from surebound.kernels.products import Conv, by_windows
+from surebound.rules.adjoint_gradient import windowed
 from surebound.rules.layouts import channels_last, conv_layer
 
 Pair = tuple[int, int]
@@ -58,28 +59,27 @@ def _convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    small = windowed(weight, groups) and input.dim() == 4 and not isinstance(padding, str)
-    if not (small and input.requires_grad and input.device.type == "cpu"):
+    if isinstance(padding, str):
+        return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
+    conv = Conv(_pair(stride), _pair(padding), _pair(dilation), groups)
+    if not (windowed(weight, conv) and input.dim() == 4 and input.requires_grad and input.is_cpu):
         return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
     fixed = None if bias is None else bias.detach()
-    sizes = (_pair(stride), _pair(padding), _pair(dilation))
-    result: Tensor = _Convolution.apply(input, weight.detach(), fixed, *sizes)  # type: ignore[no-untyped-call]
+    result: Tensor = _Convolution.apply(input, weight.detach(), fixed, conv)  # type: ignore[no-untyped-call]
     return result
 
 
 class _Convolution(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, stride: Pair, pad: Pair, dil: Pair
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, conv: Conv) -> Tensor:
         ctx.save_for_backward(w)
-        ctx.settings = (tuple(x.shape[2:]), stride, pad, dil, 1)
-        return torch.conv2d(x, w, b, stride, pad, dil)
+        ctx.size, ctx.conv = x.shape[2:], conv
+        return torch.conv2d(x, w, b, conv.stride, conv.pad)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         (w,) = ctx.saved_tensors
-        return convolution_adjoint(g, w, 1, *ctx.settings), None, None, None, None, None
+        return by_windows(g, ctx.size, w, ctx.conv), None, None, None
 
 
 def _rounded(

@@ -16,7 +16,7 @@
 /* sums (8): of centres, of radii; of units whose lower bound is > 0 their number, centres, squares of centres; the same of units
    whose upper bound is < 0. In double, in pieces of one size: the same bits whatever the number of threads. Returns 1 without
    memory. */
-int64_t surebound_balance(const float *center, const float *radius, const float *scale, const float *shift, int64_t rows,
+int64_t surebound_moments(const float *center, const float *radius, const float *scale, const float *shift, int64_t rows,
                           int64_t columns, double *sums, int64_t threads) {
     int64_t height = columns >= 4096 ? 1 : 4096 / columns, pieces = (rows + height - 1) / height;
     double *part = malloc((pieces + 1) * 8 * sizeof *part);
@@ -51,7 +51,7 @@ int64_t surebound_balance(const float *center, const float *radius, const float 
 
 /* Adds the gradient, of centres and radii as scaled: all + (on + 2 on_square c) where on + (off + 2 off_square c) where off, and
    `wide`. g may not be the centres. */
-void surebound_balance_backward(const float *center, const float *radius, const float *scale, const float *shift, int64_t rows,
+void surebound_add_gradient(const float *center, const float *radius, const float *scale, const float *shift, int64_t rows,
                                 int64_t columns, const double *slopes, float *g, float *g_radius, int64_t threads) {
     float all = (float)slopes[0], wide = (float)slopes[1], on = (float)slopes[3], on_square = 2.0f * (float)slopes[4];
     float off = (float)slopes[6], off_square = 2.0f * (float)slopes[7];

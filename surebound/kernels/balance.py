@@ -1,4 +1,4 @@
-"""Moments of the units that bounds prove on or off, with gradients: compiled where possible, elsewhere in PyTorch.
+"""Moments of the units that bounds prove on or off, with gradients, for regularisers of bounds.
 
 Sums (8,) in float64 over all units: of centres; of radii; the number of units whose lower bound is > 0, the sums of
 their centres and of the squares of these; the same three of units whose upper bound is < 0.
@@ -6,33 +6,25 @@ their centres and of the squares of these; the same three of units whose upper b
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from surebound.kernels.ends import alike, at
+from surebound.kernels.build import Entry
+from surebound.kernels.kernel import Declined, kernel
 
 
 def stable_moments(center: Tensor, radius: Tensor) -> Tensor:
-    """The sums over bounds center -+ radius (B, ...), differentiable."""
+    """Return the sums over bounds center -+ radius (B, ...), differentiable."""
     sums: Tensor = _Moments.apply(center, radius)  # type: ignore[no-untyped-call]
     return sums
 
 
-def moments(
+def _moments(
     center: Tensor, radius: Tensor, scale: Tensor | None = None, shift: Tensor | None = None
 ) -> Tensor:
-    """The sums over rows (R, C) of centres c scale + shift and radii r |scale|, scale and shift (C,); or any (B, *)."""
-    kernels = _kernels(center, radius)
-    if kernels is not None:
-        sums = center.new_empty(8, dtype=torch.float64)
-        if not kernels.surebound_balance(
-            *_given(center, radius, scale, shift), *at(sums), torch.get_num_threads()
-        ):
-            return sums
     center, radius = _scaled(center, radius, scale, shift)
     wide = center.double()
     parts = [wide.sum(), radius.sum(dtype=torch.float64)]
@@ -42,30 +34,48 @@ def moments(
     return torch.stack(parts)
 
 
-def add_gradient(
-    g: Tensor,
-    g_radius: Tensor,
+@kernel(reference=_moments, alike="center radius")
+def moments(
+    run: Entry, center: Tensor, radius: Tensor, scale: Tensor | None = None, shift: Tensor | None = None
+) -> Tensor:
+    """Return the sums over rows (R, C) of centres c scale + shift and radii r |scale|; or any (B, *) unscaled."""
+    sums = center.new_empty(8, dtype=torch.float64)
+    if run(center, radius, scale, shift, center.shape[0], center[0].numel(), sums):
+        raise Declined
+    return sums
+
+
+def _add_gradient(
     center: Tensor,
     radius: Tensor,
+    g: Tensor,
+    g_radius: Tensor,
     slopes: Tensor,
     scale: Tensor | None = None,
     shift: Tensor | None = None,
 ) -> None:
-    """Add the gradient of ``slopes`` . moments(...) with respect to scaled centres and radii to g and g_radius."""
-    kernels = _kernels(center, radius, g, g_radius)
-    if kernels is not None:
-        kernels.surebound_balance_backward(
-            *_given(center, radius, scale, shift),
-            *at(slopes.contiguous(), g, g_radius),
-            torch.get_num_threads(),
-        )
-        return
     center, radius = _scaled(center, radius, scale, shift)
     k = slopes.to(center.dtype)
     g += torch.where(center - radius > 0, k[3] + 2 * k[4] * center, 0.0)
     g += torch.where(center + radius < 0, k[6] + 2 * k[7] * center, 0.0)
     g += k[0]
     g_radius += k[1]
+
+
+@kernel(reference=_add_gradient, alike="center radius g g_radius")
+def add_gradient(
+    run: Entry,
+    center: Tensor,
+    radius: Tensor,
+    g: Tensor,
+    g_radius: Tensor,
+    slopes: Tensor,
+    scale: Tensor | None = None,
+    shift: Tensor | None = None,
+) -> None:
+    """Add the gradient of ``slopes`` . moments(...) with respect to scaled centres and radii to g and g_radius."""
+    given = center, radius, scale, shift, center.shape[0], center[0].numel()
+    run(*given, slopes.contiguous(), g, g_radius)
 
 
 class _Moments(torch.autograd.Function):
@@ -79,18 +89,8 @@ class _Moments(torch.autograd.Function):
     def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor, Tensor]:
         center, radius = ctx.saved_tensors
         g, g_radius = torch.zeros_like(center), torch.zeros_like(radius)
-        add_gradient(g, g_radius, center, radius, slopes)
+        add_gradient(center, radius, g, g_radius, slopes)
         return g, g_radius
-
-
-def _kernels(center: Tensor, *others: Tensor) -> ctypes.CDLL | None:
-    return alike(center, *others) if center.dim() and center.numel() else None
-
-
-def _given(center: Tensor, radius: Tensor, scale: Tensor | None, shift: Tensor | None) -> list[int | None]:
-    """The first arguments of both kernels."""
-    given = [None if v is None else v.data_ptr() for v in (center, radius, scale, shift)]
-    return [*given, center.shape[0], center[0].numel()]
 
 
 def _scaled(

@@ -1,7 +1,7 @@
-"""Compiles kernels.c once per machine with the system's C compiler, if there is one, and loads it.
+"""Compiles the C files once per machine with the system's C compiler, if there is one, and loads it.
 
 Nothing here may break a program: whatever goes wrong (no compiler, no place to write, a library that does not load)
-means that fallback.py computes the same numbers, which is said once.
+means that PyTorch computes the same (see kernel.py), which is said once.
 """
 
 from __future__ import annotations
@@ -11,15 +11,21 @@ import hashlib
 import logging
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
 
 #: Set to 0 to do without compiled kernels.
 SWITCH = "SUREBOUND_NATIVE"
-#: No contraction of products and sums: the fallback's roundings are the reference.
+#: No contraction of products and sums: the references' roundings are the same.
 FLAGS = (
     "-O3",
     "-march=native",
@@ -36,17 +42,17 @@ BUILD_SECONDS = 300  # of a busy machine; three or four on an idle one
 _log = logging.getLogger("surebound")
 
 
-#: In this order, as one text: kernels.c includes what all of them need.
+#: In this order, as one text: blocks.c includes what all of them need.
 FILES = (
-    "kernels.c",
+    "blocks.c",
     "ends.c",
     "balance.c",
+    "rounding.c",
     "rows.c",
-    "wide.c",
     "products.c",
     "scaling.c",
     "sparse.c",
-    "columns.c",
+    "medians.c",
 )
 
 
@@ -62,13 +68,29 @@ def _source() -> str:
 SOURCE = _source()
 
 
+_TYPES: dict[str, Any] = {"int64_t": ctypes.c_int64, "float": ctypes.c_float, "double": ctypes.c_double}
+
+
+class Entry:
+    """A compiled function: it gets tensors by their addresses, None as NULL, and last the number of threads."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, *args: Tensor | float | ctypes.Array[Any] | None) -> int:
+        found: int = self.function(
+            *[a.data_ptr() if isinstance(a, Tensor) else a for a in args], torch.get_num_threads()
+        )
+        return found
+
+
 @lru_cache(maxsize=1)
-def library() -> ctypes.CDLL | None:
-    """The compiled kernels, or None: built at the first call, found in the user's cache ever after."""
+def library() -> dict[str, Entry] | None:
+    """The compiled functions, or None: built at the first call, found in the user's cache ever after."""
     if os.environ.get(SWITCH, "1") == "0":
         return None
     try:
-        return _declare(ctypes.CDLL(str(_built())))
+        return _entries(ctypes.CDLL(str(_built())))
     except (OSError, AttributeError, subprocess.SubprocessError, StopIteration) as reason:
         _log.warning(
             "going on without compiled kernels, slower (same results, some up to rounding): %s. "
@@ -82,7 +104,7 @@ def library() -> ctypes.CDLL | None:
 def _built() -> Path:
     """The shared library for this source, compiler and processor, compiled if it is not there yet."""
     if not SOURCE:
-        raise OSError("kernels.c is not where the library is installed")
+        raise OSError("their source is not where the library is installed")
     compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
         raise OSError("no C compiler was found")
@@ -117,95 +139,20 @@ def _processor() -> str:
     return platform.machine() + flags
 
 
-def _declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
-    p, n = ctypes.c_void_p, ctypes.c_int64
-    kernels.surebound_scan.argtypes = [p, p, p, p, p, n, n, n, p, n]
-    kernels.surebound_scan.restype = n
-    kernels.surebound_relu.argtypes = [p, p, p, p, p, p, n, n, n, p, p, p, p, n]
-    kernels.surebound_relu.restype = None
-    kernels.surebound_relu_backward.argtypes = [p, p, p, p, p, n, n, n, p, p, p, n]
-    kernels.surebound_relu_backward.restype = None
-    kernels.surebound_relu_of_bounds.argtypes = [p, p, n, n]
-    kernels.surebound_relu_of_bounds.restype = None
-    kernels.surebound_channels_outermost.argtypes = [p, n, n, n, p, n]
-    kernels.surebound_channels_outermost.restype = None
-    kernels.surebound_add_signed.argtypes = [p, p, p, n, n]
-    kernels.surebound_add_signed.restype = None
-    kernels.surebound_fold.argtypes = [p, *[n] * 12, p, n]
-    kernels.surebound_fold.restype = None
-    kernels.surebound_pull.argtypes = [p, p, p, p, n, n, n, n, p, p, n]
-    kernels.surebound_pull.restype = n
-    kernels.surebound_pull_backward.argtypes = [*[p] * 6, n, n, n, n, p, p, p, p, n]
-    kernels.surebound_pull_backward.restype = n
-    kernels.surebound_largest.argtypes = [p, p, p, n, n, n, p, n]
-    kernels.surebound_largest.restype = None
-    kernels.surebound_largest_backward.argtypes = [p, p, p, p, n, n, n, p, n]
-    kernels.surebound_largest_backward.restype = None
-    kernels.surebound_unfold.argtypes = [p, *[n] * 10, p, n]
-    kernels.surebound_unfold.restype = None
-    kernels.surebound_chord.argtypes = [p, p, n, p, p, p, p, n]
-    kernels.surebound_chord.restype = None
-    kernels.surebound_chord_backward.argtypes = [p, p, p, p, n, p, p, n]
-    kernels.surebound_chord_backward.restype = None
-    kernels.surebound_within.argtypes = [p, p, p, p, n, p, p, n]
-    kernels.surebound_within.restype = None
-    kernels.surebound_within_backward.argtypes = [*[p] * 6, n, p, p, p, p, n]
-    kernels.surebound_within_backward.restype = n
-    kernels.surebound_wide_pull.argtypes = [p, p, n, *[p] * 6, n, n, n, n, p, p, p, n]
-    kernels.surebound_wide_pull.restype = n
-    kernels.surebound_wide_dot.argtypes = [p, p, p, p, n, n, n, p, n]
-    kernels.surebound_wide_dot.restype = None
-    f, d = ctypes.c_float, ctypes.c_double
-    kernels.surebound_wide_upper.argtypes = [p, p, p, p, n, n, n, d, p, n]
-    kernels.surebound_wide_upper.restype = None
-    kernels.surebound_sum_up.argtypes = [p, n, n, d, d, p, n]
-    kernels.surebound_sum_up.restype = None
-    kernels.surebound_relu_lines.argtypes = [p, p, n, n, n, f, f, f, d, p, p, p, p, p, n]
-    kernels.surebound_relu_lines.restype = n
-    kernels.surebound_grow.argtypes = [p, p, p, n, n, f, d, f, p, n]
-    kernels.surebound_grow.restype = None
-    kernels.surebound_ball.argtypes = [p, n, f, f, f, p, p, n]
-    kernels.surebound_ball.restype = None
-    kernels.surebound_sizes.argtypes = [p, n, f, p, p, n]
-    kernels.surebound_sizes.restype = n
-    kernels.surebound_paid.argtypes = [p, p, n, f, p, n]
-    kernels.surebound_paid.restype = None
-    kernels.surebound_entry.argtypes = [p, p, n, n, f, *[p] * 4, n]
-    kernels.surebound_entry.restype = n
-    kernels.surebound_balance.argtypes = [p, p, p, p, n, n, p, n]
-    kernels.surebound_balance.restype = n
-    kernels.surebound_balance_backward.argtypes = [p, p, p, p, n, n, p, p, p, n]
-    kernels.surebound_balance_backward.restype = None
-    kernels.surebound_column_moments.argtypes = [p, n, n, p, p, n]
-    kernels.surebound_column_moments.restype = n
-    kernels.surebound_column_sums.argtypes = [p, p, p, p, n, n, n, p, n]
-    kernels.surebound_column_sums.restype = n
-    kernels.surebound_scaled_gradient.argtypes = [*[p] * 5, n, n, n, n, p, n]
-    kernels.surebound_scaled_gradient.restype = None
-    kernels.surebound_lines.argtypes = [p, p, p, p, n, n, n, p, n]
-    kernels.surebound_lines.restype = None
-    kernels.surebound_lines_backward.argtypes = [p, p, p, p, n, n, n, p, p, p, n]
-    kernels.surebound_lines_backward.restype = None
-    kernels.surebound_convolve.argtypes = [p, p, p, p, p, *[n] * 12, p, n]
-    kernels.surebound_convolve.restype = n
-    kernels.surebound_medians.argtypes = [p, p, n, n, n, p, n, p, n, p, p, n]
-    kernels.surebound_medians.restype = n
-    kernels.surebound_convolve_backward.argtypes = [p, p, n, *[p] * 7, *[n] * 12, p, p, p, p, n]
-    kernels.surebound_convolve_backward.restype = n
-    kernels.surebound_matrix_backward.argtypes = [p, p, n, *[p] * 6, n, n, n, n, p, p, p, p, n]
-    kernels.surebound_matrix_backward.restype = n
-    kernels.surebound_live.argtypes = [p, n, n, n, p, p, n]
-    kernels.surebound_live.restype = n
-    for product in (
-        kernels.surebound_rows_product,
-        kernels.surebound_rows_adjoint,
-        kernels.surebound_rows_weight,
-    ):
-        product.argtypes, product.restype = [p, p, p, *[n] * 12, p, n], n
-    kernels.surebound_products_pay.argtypes = []
-    kernels.surebound_products_pay.restype = n
-    kernels.surebound_product.argtypes = [p, p, p, *[n] * 13, p, n]
-    kernels.surebound_product.restype = n
-    for gradient in (kernels.surebound_product_input, kernels.surebound_product_weight):
-        gradient.argtypes, gradient.restype = [p, p, *[n] * 13, p, n], n
-    return kernels
+def prototypes(source: str) -> dict[str, tuple[str, list[str]]]:
+    """Read what the exported functions return and take from their C text, by name without the prefix."""
+    found = re.finditer(r"^(void|int64_t) surebound_(\w+)\(([^)]*)\)", source, re.MULTILINE)
+    return {name: (result, arguments.split(",")) for result, name, arguments in (m.groups() for m in found)}
+
+
+def _entries(loaded: ctypes.CDLL) -> dict[str, Entry]:
+    """The exported functions, declared as their C text says."""
+    entries = {}
+    for name, (result, arguments) in prototypes(SOURCE).items():
+        function = getattr(loaded, f"surebound_{name}")
+        function.argtypes = [
+            ctypes.c_void_p if "*" in each else _TYPES[each.split()[0]] for each in arguments
+        ]
+        function.restype = _TYPES.get(result)
+        entries[name] = Entry(function)
+    return entries

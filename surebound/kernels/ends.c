@@ -1,25 +1,6 @@
-/* Elementwise passes over the ends of bounds, with gradients: lines of a ReLU, and the tighter of two bounds. */
+/* Elementwise passes over the ends of bounds, some with gradients: lines of a ReLU, the tighter of two bounds, balls. */
 
-/* The line above a ReLU between its ends, of `total` units: slope, intercept, the adaptive slope below, and where both signs are
-   possible. */
-void surebound_chord(const float *lower, const float *upper, int64_t total, float *slope, float *top, float *below,
-                     uint8_t *open, int64_t threads) {
-    int64_t block = 4096, blocks = (total + block - 1) / block;
-#pragma omp parallel for num_threads(threads) if (total >= SMALL) schedule(static)
-    for (int64_t k = 0; k < blocks; k++) {
-        int64_t last = (k + 1) * block < total ? (k + 1) * block : total;
-#pragma omp simd
-        for (int64_t j = k * block; j < last; j++) {
-            float l = lower[j], u = upper[j], low = l > 0.0f ? 0.0f : l, high = u < 0.0f ? 0.0f : u, width = high - low;
-            float inverse = 1.0f / width, s = high * (inverse == INFINITY ? 0.0f : inverse);
-            slope[j] = s, top[j] = -s * low;
-            below[j] = (u > 0.0f) & (l + u > 0.0f) ? 1.0f : 0.0f;
-            open[j] = (l < 0.0f) & (u > 0.0f);
-        }
-    }
-}
-
-/* Its gradients: none where the sign is known. */
+/* Gradients of the ends from those of slope and intercept of a ReLU's chord: none where the sign is known. */
 void surebound_chord_backward(const float *lower, const float *upper, const float *g_slope, const float *g_top, int64_t total,
                               float *g_lower, float *g_upper, int64_t threads) {
     int64_t block = 4096, blocks = (total + block - 1) / block;
@@ -76,38 +57,6 @@ int64_t surebound_within_backward(const float *lower, const float *upper, const 
     return found;
 }
 
-/* What a product pays for the rounding of a centre, with its radius or width. */
-static inline float paid(float center, float width, float rate) { return width + rate * fabsf(center); }
-
-void surebound_paid(const float *center, const float *width, int64_t n, float rate, float *to, int64_t threads) {
-#pragma omp parallel for simd num_threads(threads) if (parallel : n >= SMALL) schedule(static)
-    for (int64_t j = 0; j < n; j++) to[j] = paid(center[j], width[j], rate);
-}
-
-/* Bounds (B, n) as a product wants them: center, width + rate |center|, and max(low, -high), which is what the largest |x| is more
-   than the width; the largest |x| of each example (B). NaN stays NaN, but is not the largest. Returns how many of the third
-   kind are not 0. */
-int64_t surebound_entry(const float *low, const float *high, int64_t b, int64_t n, float rate, float *center, float *width,
-                        float *clear, float *most, int64_t threads) {
-    int64_t total = 0;
-#pragma omp parallel for num_threads(threads) if (b * n >= SMALL) schedule(static) reduction(+ : total)
-    for (int64_t e = 0; e < b; e++) {
-        const float *l = low + e * n, *h = high + e * n;
-        float *c = center + e * n, *w = width + e * n, *d = clear + e * n, largest = 0.0f;
-        int32_t count = 0;
-#pragma omp simd reduction(max : largest) reduction(+ : count)
-        for (int64_t j = 0; j < n; j++) {
-            float whole = h[j] - l[j], middle = l[j] + 0.5f * whole, far = h[j] > -l[j] ? h[j] : -l[j];
-            float near = isnan(whole) ? whole : l[j] > -h[j] ? l[j] : -h[j];
-            c[j] = middle, w[j] = paid(middle, whole, rate), d[j] = near;
-            count += near != 0.0f;
-            largest = far > largest ? far : largest;
-        }
-        most[e] = largest, total += count;
-    }
-    return total;
-}
-
 /* a + b for b > 0, rounded up where it has to be rounded: Knuth's two-sum says where it was rounded down. */
 static inline float add_up(float a, float b) {
     float sum = a + b, part = sum - a, error = (a - (sum - part)) + (b - part), whole = sum + 0.0f; /* no -0 */
@@ -129,18 +78,59 @@ void surebound_ball(const float *x, int64_t n, float radius, float least, float 
     }
 }
 
-/* to = |w| (n); *most is its largest, NaN if there is a NaN. Returns whether some of it is neither 0 nor above `least`. */
-int64_t surebound_sizes(const float *w, int64_t n, float least, float *to, float *most, int64_t threads) {
-    float largest = 0.0f;
-    int32_t small = 0, nan = 0;
-#pragma omp parallel for simd num_threads(threads) if (parallel : n >= SMALL) schedule(static) reduction(max : largest)       \
-    reduction(| : small, nan)
-    for (int64_t j = 0; j < n; j++) {
-        float size = fabsf(w[j]);
-        to[j] = size;
-        largest = size > largest ? size : largest;
-        small |= (size > 0.0f) & (size <= least), nan |= size != size;
+/* Lines of one example's ReLUs between bounds (n); returns the largest |bound|, *odd is set if some intercept is not finite. Two
+   functions and two loops: with a choice or bytes among the floats, gcc makes no vectors and it takes four times as long. */
+#define LINES(NAME, DIVISOR, INTERCEPT)                                                                                       \
+    static __attribute__((noinline)) float NAME(const float *l, const float *u, int64_t n, float least, float factor,         \
+                                                float extra, float *chord, float *below, float *top, uint8_t *unstable,       \
+                                                int32_t *odd) {                                                               \
+        float most = 0.0f;                                                                                                    \
+        int32_t strange = 0;                                                                                                  \
+        _Pragma("omp simd reduction(max : most) reduction(| : strange)") for (int64_t j = 0; j < n; j++) {                    \
+            float low = l[j] > 0.0f ? 0.0f : l[j], high = u[j] < 0.0f ? 0.0f : u[j], width = high - low;                      \
+            float slope = high / (DIVISOR), at_low = (0.0f - slope) * low, at_high = (1.0f - slope) * high;                   \
+            float over = at_low < at_high ? at_high : at_low, far = u[j] > -l[j] ? u[j] : -l[j];                              \
+            chord[j] = slope, below[j] = high + low > 0.0f ? 1.0f : 0.0f, top[j] = (INTERCEPT);                               \
+            strange |= !(fabsf(at_low + at_high) < INFINITY);                                                                 \
+            most = far > most ? far : most;                                                                                   \
+        }                                                                                                                     \
+        _Pragma("omp simd") for (int64_t j = 0; j < n; j++) unstable[j] = (l[j] < 0.0f) & (u[j] > 0.0f);                      \
+        *odd |= strange;                                                                                                      \
+        return most;                                                                                                          \
     }
-    *most = nan ? NAN : largest;
-    return small;
+LINES(lines, width == 0.0f ? 1.0f : width, at_low)
+LINES(sound_lines, width < least ? least : width, over * factor + extra)
+
+/* Lines of a ReLU between finite bounds [low, high] (B, n), the chord's slope, the lower line's, the
+   chord's intercept as `factor` times it plus `extra`, where both are possible, and `under` (1 + the largest |bound|) of an
+   example. Without `sound` the intercept is the chord's own. Returns 1 if some intercept is not finite. */
+int64_t surebound_hinge(const float *lower, const float *upper, int64_t b, int64_t n, int64_t sound, float least,
+                             float factor, float extra, double under, float *chord, float *below, float *top, uint8_t *unstable,
+                             double *absolute, int64_t threads) {
+    int32_t odd = 0;
+#pragma omp parallel for num_threads(threads) if (b * n >= SMALL) schedule(static) reduction(| : odd)
+    for (int64_t e = 0; e < b; e++) {
+        int64_t i = e * n;
+        float most = (sound ? sound_lines : lines)(lower + i, upper + i, n, least, factor, extra, chord + i, below + i, top + i,
+                                                   unstable + i, &odd);
+        absolute[e] = under * (1.0 + (double)most);
+    }
+    return odd;
+}
+
+/* ReLU of the bounds centre -+ radius, in place: centre <- new centre, radius <- new width. */
+void surebound_relu_of_bounds(float *center, float *radius, int64_t total, int64_t threads) {
+    int64_t block = 4096, blocks = (total + block - 1) / block;
+#pragma omp parallel for num_threads(threads) if (total >= SMALL) schedule(static)
+    for (int64_t b = 0; b < blocks; b++) {
+        float *m = center + b * block, *d = radius + b * block;
+        int64_t n = total - b * block < block ? total - b * block : block;
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++) {
+            float u = m[j] + d[j], l = u - 2.0f * d[j];
+            u = RELU(u), l = RELU(l);
+            float w = u - l;
+            m[j] = l + 0.5f * w, d[j] = w;
+        }
+    }
 }

@@ -1,147 +1,206 @@
-"""Elementwise passes over the ends of bounds, some with gradients: compiled; None where that is not possible.
-
-All values of a call have one shape and lie in memory in one order without gaps, or PyTorch does it.
-"""
+"""Elementwise passes over the ends of bounds: balls, ReLUs and their lines, the tighter of two bounds."""
 
 from __future__ import annotations
 
-import ctypes
+import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from surebound.kernels.build import library
+from surebound.kernels.build import Entry
+from surebound.kernels.kernel import Declined, is_float32, kernel
+from surebound.numerics import per_example, step_towards
 
-#: From so many numbers on it is worth looking for a compiler.
-WORTH = 1 << 12
-
-
-def chord(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-    """Slope and intercept of the line above a ReLU, the adaptive slope below, and where both signs are possible."""
-    kernels = alike(lower, upper)
-    if kernels is None:
-        return None
-    slope, top, below = (torch.empty_like(lower) for _ in range(3))
-    unstable = torch.empty_like(lower, dtype=torch.bool)
-    kernels.surebound_chord(
-        *at(lower, upper), lower.numel(), *at(slope, top, below, unstable), torch.get_num_threads()
-    )
-    return slope, top, below, unstable
+#: From so many numbers on it is worth looking for a compiler; for a ReLU of bounds, in the cheapest of passes.
+WORTH, RELU_WORTH = 1 << 12, 1 << 15
 
 
+class Payment(NamedTuple):
+    """Rounding error bounds of a relaxation between bounds: what is paid in its intercept."""
+
+    least: float  # widths below it are replaced by it
+    factor: float  # the intercept times this, plus ``extra``
+    extra: float
+    under: float  # absolutely, relative to 1 + the largest |bound| of an example
+
+
+Hinge = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def _hinge(
+    lower: Tensor, upper: Tensor, left: float, right: float, pay: Payment | None, rounded: bool = False
+) -> Hinge:
+    low, high = lower.clamp(max=0), upper.clamp(min=0)
+    top_left = high if (left, right) == (0.0, 1.0) else right * high - left * low
+    width = high - low
+    if pay is None:
+        chord = top_left / torch.where(width == 0, torch.ones_like(width), width)
+    else:  # a width below the normal numbers, or an infinite one, gives a slope that is as good as any other
+        chord = (top_left / width.clamp(min=pay.least)).nan_to_num_(right).clamp_(left, right)
+    if rounded:
+        chord = torch.where(high == 0, left, torch.where(low == 0, right, chord))
+    below = torch.where(high + low > 0, right, left).to(chord.dtype)
+    free = (low < 0) & (high > 0)
+    absolute = torch.zeros(lower.shape[0], dtype=torch.float64, device=lower.device)
+    if pay is None:
+        return chord, below, (left - chord) * low, free, absolute
+    top = _intercept(chord, low, high, left, right) * pay.factor + pay.extra
+    if lower.numel():
+        absolute = pay.under * (1 + per_example(torch.maximum(upper, -lower)).double())
+    return chord, below, top, free, absolute
+
+
+def _intercept(s: Tensor, low: Tensor, high: Tensor, left: float, right: float) -> Tensor:
+    """The least t with s low + t >= left low and s high + t >= right high, but for two roundings; (B, ...)."""
+    at_low, at_high = (left - s) * low, (right - s) * high
+    if bool((at_low + at_high).isfinite().all()):
+        return torch.maximum(at_low, at_high)
+    # 0 times infinity is 0 here: a side that the line meets. NaN stays NaN.
+    at_low = torch.where(s == left, torch.zeros_like(s), at_low)
+    return torch.maximum(at_low, torch.where(s == right, torch.zeros_like(s), at_high))
+
+
+def _is_relu(
+    lower: Tensor, upper: Tensor, left: float, right: float, pay: Payment | None, rounded: bool = False
+) -> bool:
+    return (left, right, rounded) == (0.0, 1.0, False) and lower.dim() > 1
+
+
+@kernel(reference=_hinge, alike="lower upper", fits=_is_relu, worth=WORTH)
+def hinge(
+    run: Entry,
+    lower: Tensor,
+    upper: Tensor,
+    left: float,
+    right: float,
+    pay: Payment | None,
+    rounded: bool = False,
+) -> Hinge:
+    """Relax max(left x, right x), left < right, between bounds (B, *value): a chord above, a line through 0 below.
+
+    Returns slope of the chord, adaptive slope below, intercept of the chord, where the sign is open, and the absolute
+    payment (B,) in float64. ``pay``: None without rounding control, where the chord's own intercept is enough.
+    ``rounded``: sides that are not 0 or +-1, which stable entries are to have exactly.
+    """
+    chord, below, top = (torch.empty_like(lower) for _ in range(3))
+    free = torch.empty_like(lower, dtype=torch.bool)
+    absolute = lower.new_empty(lower.shape[0], dtype=torch.float64)
+    sizes = lower.shape[0], lower[0].numel()
+    given = (*sizes, pay is not None, *(pay or Payment(0.0, 1.0, 0.0, 0.0)))
+    if run(lower, upper, *given, chord, below, top, free, absolute):  # some number is not finite
+        raise Declined
+    return chord, below, top, free, absolute
+
+
+def _chord_backward(lower: Tensor, upper: Tensor, g_slope: Tensor, g_top: Tensor) -> tuple[Tensor, Tensor]:
+    unstable = (lower < 0) & (upper > 0)
+    inverse = torch.where(unstable, upper - lower, 1.0).reciprocal_()
+    slope, rest, per = upper * inverse, lower * inverse, g_slope * inverse
+    g_lower = torch.addcmul(per * slope, g_top, slope.square(), value=-1.0)
+    g_upper = torch.addcmul(-per * rest, g_top, rest.square())
+    return torch.where(unstable, g_lower, 0.0), torch.where(unstable, g_upper, 0.0)
+
+
+def _two_fit(lower: Tensor, upper: Tensor, first: Tensor, second: Tensor) -> bool:
+    return is_float32(first, second) and first.shape == second.shape == lower.shape
+
+
+@kernel(reference=_chord_backward, alike="lower upper", fits=_two_fit)
 def chord_backward(
-    lower: Tensor, upper: Tensor, g_slope: Tensor, g_top: Tensor
-) -> tuple[Tensor, Tensor] | None:
-    """Gradients of the ends from those of slope and intercept."""
-    g_slope, g_top = as_laid_out(g_slope, lower), as_laid_out(g_top, lower)
-    kernels = alike(lower, upper, g_slope, g_top)
-    if kernels is None:
-        return None
+    run: Entry, lower: Tensor, upper: Tensor, g_slope: Tensor, g_top: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of the ends from those of slope and intercept of a ReLU's chord (``hinge``).
+
+    Where l < 0 < u: s = u / (u - l), t = -s l, so ds/du = -l / (u - l)^2, ds/dl = u / (u - l)^2,
+    dt/du = (l / (u - l))^2 and dt/dl = -s^2. Elsewhere both are constant.
+    """
     g_lower, g_upper = torch.empty_like(lower), torch.empty_like(lower)
-    kernels.surebound_chord_backward(
-        *at(lower, upper, g_slope, g_top), lower.numel(), *at(g_lower, g_upper), torch.get_num_threads()
-    )
+    given = as_laid_out(g_slope, lower), as_laid_out(g_top, lower)
+    run(lower, upper, *given, lower.numel(), g_lower, g_upper)
     return g_lower, g_upper
 
 
-def within(lower: Tensor, upper: Tensor, center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor] | None:
-    """The tighter of known ends and centre -+ radius."""
-    center, radius = as_laid_out(center, lower), as_laid_out(radius, lower)
-    kernels = alike(lower, upper, center, radius)
-    if kernels is None:
-        return None
+def _within(lower: Tensor, upper: Tensor, center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.fmax(lower, center - radius), torch.fmin(upper, center + radius)
+
+
+@kernel(reference=_within, alike="lower upper", fits=_two_fit)
+def within(run: Entry, lower: Tensor, upper: Tensor, center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the tighter of known ends and centre -+ radius; what is not a number says nothing."""
     low, high = torch.empty_like(lower), torch.empty_like(lower)
-    kernels.surebound_within(
-        *at(lower, upper, center, radius), lower.numel(), *at(low, high), torch.get_num_threads()
-    )
+    run(lower, upper, as_laid_out(center, lower), as_laid_out(radius, lower), lower.numel(), low, high)
     return low, high
 
 
+Gradients = tuple[Tensor | None, Tensor | None, Tensor, Tensor]
+
+
+def _within_backward(
+    lower: Tensor, upper: Tensor, low: Tensor, high: Tensor, g_low: Tensor, g_high: Tensor
+) -> Gradients:
+    own_low, own_high = torch.where(low != lower, g_low, 0.0), torch.where(high != upper, g_high, 0.0)
+    return g_low - own_low, g_high - own_high, own_low + own_high, own_high - own_low
+
+
+@kernel(
+    reference=_within_backward,
+    alike="lower upper low high",
+    fits=lambda lower, upper, low, high, g_low, g_high: _two_fit(lower, upper, g_low, g_high),
+)
 def within_backward(
-    known: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], g: tuple[Tensor, Tensor]
-) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor] | None:
-    """Gradients of known ends (None: there are none), centre and radius from those g of the new ends."""
-    low, high = (as_laid_out(each, known[0]) for each in g)
-    kernels = alike(*known, *new, low, high)
-    if kernels is None:
-        return None
-    found = [torch.empty_like(low) for _ in range(4)]
-    some = kernels.surebound_within_backward(
-        *at(*known, *new, low, high), low.numel(), *at(*found), torch.get_num_threads()
-    )
+    run: Entry, lower: Tensor, upper: Tensor, low: Tensor, high: Tensor, g_low: Tensor, g_high: Tensor
+) -> Gradients:
+    """Return the gradients of known ends (None: all 0), centre and radius of ``within`` from those of low and high."""
+    found = [torch.empty_like(lower) for _ in range(4)]
+    g = as_laid_out(g_low, lower), as_laid_out(g_high, lower)
+    some = run(lower, upper, low, high, *g, lower.numel(), *found)
     return (found[0] if some else None), (found[1] if some else None), found[2], found[3]
 
 
-def ball(x: Tensor, radius: float, least: float, most: float) -> tuple[Tensor, Tensor] | None:
-    """Ends of [x - radius, x + radius], radius > 0, rounded outwards if at all, within [least, most]."""
-    kernels = alike(x) if x.numel() >= WORTH and not x.requires_grad else None
-    if kernels is None:
-        return None
+def _ball(x: Tensor, radius: float, least: float, most: float) -> tuple[Tensor, Tensor]:
+    lower, upper = add_outwards(x, -radius), add_outwards(x, radius)
+    if (least, most) != (-math.inf, math.inf):
+        lower, upper = lower.clamp_(least, most), upper.clamp_(least, most)
+    return lower, upper
+
+
+def add_outwards(x: Tensor, radius: float) -> Tensor:
+    """Add x + radius, rounded away from x where it has to be rounded at all."""
+    total = x + radius
+    if total.requires_grad:
+        return total + (add_outwards(x.detach(), radius) - total.detach())  # both sums are exact
+    # The exact error of that sum (Knuth's two-sum) says where it was rounded towards x.
+    back = total - x
+    error = total - back
+    error = torch.sub(x, error, out=error).sub_(back.sub_(radius))
+    inwards = error.gt_(0) if radius > 0 else error.lt_(0)  # 1 or 0
+    goal = inwards.mul_(math.copysign(torch.finfo(x.dtype).max, radius)).add_(total)
+    return step_towards(total, goal)
+
+
+@kernel(reference=_ball, alike="x", worth=WORTH)
+def ball(run: Entry, x: Tensor, radius: float, least: float, most: float) -> tuple[Tensor, Tensor]:
+    """Return the ends of [x - radius, x + radius], radius > 0, rounded outwards if at all, within [least, most]."""
     low, high = torch.empty_like(x), torch.empty_like(x)
-    kernels.surebound_ball(
-        x.data_ptr(), x.numel(), radius, least, most, *at(low, high), torch.get_num_threads()
-    )
+    run(x, x.numel(), radius, least, most, low, high)
     return low, high
 
 
-def sizes(weight: Tensor, to: Tensor | None, least: float) -> tuple[Tensor, float, bool] | None:
-    """|weight|, in ``to`` if there is one; the largest; is there one in (0, least]? Without gradients."""
-    given = () if to is None else (to,)
-    trains = torch.is_grad_enabled() and weight.requires_grad
-    kernels = alike(weight, *given) if weight.numel() >= WORTH and not trains else None
-    if kernels is None:
-        return None
-    to, most = torch.empty_like(weight) if to is None else to, ctypes.c_float()
-    small = kernels.surebound_sizes(
-        weight.data_ptr(), weight.numel(), least, to.data_ptr(), ctypes.byref(most), torch.get_num_threads()
-    )
-    return to, most.value, bool(small)
+def _relu_of_bounds(center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+    upper = center.add_(radius)
+    lower = torch.sub(upper, radius, alpha=2, out=radius)
+    width = upper.relu_().sub_(lower.relu_())
+    return lower.add_(width, alpha=0.5), width
 
 
-def paid(center: Tensor, radius: Tensor, rate: float, *, owned: bool) -> Tensor:
-    """radius + rate |center|; in the radius's memory, and overwriting the centre, if both are ``owned``."""
-    trains = torch.is_grad_enabled() and (center.requires_grad or radius.requires_grad)
-    kernels = alike(radius, center) if radius.numel() >= WORTH and not trains else None
-    if kernels is None:
-        if owned:
-            return radius.add_(center.abs_(), alpha=rate)
-        return torch.add(radius, center.abs(), alpha=rate)
-    to = radius if owned else torch.empty_like(radius)
-    kernels.surebound_paid(*at(center, radius), radius.numel(), rate, to.data_ptr(), torch.get_num_threads())
-    return to
-
-
-def entry(lower: Tensor, upper: Tensor, rate: float) -> tuple[Tensor, Tensor, Tensor, int, Tensor] | None:
-    """Of bounds (B, ...) the centre; the width + rate |centre|; max(lower, -upper), and how many of these are not 0.
-
-    And the largest |x| of each example (B,). Without gradients.
-    """
-    trains = torch.is_grad_enabled() and (lower.requires_grad or upper.requires_grad)
-    kernels = alike(lower, upper) if lower.numel() >= WORTH and lower.dim() > 1 and not trains else None
-    if kernels is None:
-        return None
-    center, width, clear = (torch.empty_like(lower) for _ in range(3))
-    most = lower.new_empty(lower.shape[0])
-    count = kernels.surebound_entry(
-        *at(lower, upper), lower.shape[0], lower[0].numel(), rate, *at(center, width, clear, most),
-        torch.get_num_threads(),
-    )  # fmt: skip
-    return center, width, clear, count, most
+@kernel(reference=_relu_of_bounds, alike="center radius", worth=RELU_WORTH)
+def relu_of_bounds(run: Entry, center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+    """Return max(x, 0) of [center - radius, center + radius]: new centre and new *width*, in their memory."""
+    run(center, radius, center.numel())
+    return center, radius
 
 
 def as_laid_out(value: Tensor, like: Tensor) -> Tensor:
-    """The same numbers in the memory order of another tensor of that shape."""
+    """Return the same numbers in the memory order of another tensor of that shape."""
     return value if value.stride() == like.stride() else torch.empty_like(like).copy_(value)
-
-
-def alike(first: Tensor, *others: Tensor) -> ctypes.CDLL | None:
-    """The kernels, if all of these are float32 in main memory, of one shape, in one order and without gaps."""
-    dense = first.is_contiguous() or (first.dim() == 4 and first.movedim(1, -1).is_contiguous())
-    alike = all(v.shape == first.shape and v.stride() == first.stride() for v in others)
-    plain = all(v.dtype == torch.float32 and v.device.type == "cpu" for v in (first, *others))
-    return library() if dense and alike and plain else None
-
-
-def at(*values: Tensor) -> list[int]:
-    """Addresses."""
-    return [value.data_ptr() for value in values]

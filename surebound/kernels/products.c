@@ -10,7 +10,8 @@
 
 /* Do they pay on this processor? They are written for sixteen registers of eight numbers; with wider ones the usual kernels
    are faster. */
-int64_t surebound_products_pay(void) {
+int64_t surebound_products_pay(int64_t threads) {
+    (void)threads;
 #if defined(__AVX2__) && defined(__FMA__) && !defined(__AVX512F__)
     return 1;
 #else

@@ -1,110 +1,149 @@
-"""Convolutions with channels innermost and their gradients: compiled, for processors on which that is faster.
+"""Convolutions and their two gradients; in NHWC order compiled for processors on which that is faster.
 
-Sums are taken in another order than PyTorch's, so the two agree to rounding only. Every function returns None where
-the caller has to use PyTorch's operator: no compiler, another processor, other strides, a border of zeros.
+Compiled sums are taken in another order than PyTorch's, so the two agree to rounding only.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import grad
 
-from surebound.kernels.build import library
+from surebound.kernels.blocks import fold
+from surebound.kernels.build import Entry, library
+from surebound.kernels.kernel import Declined, is_float32, kernel
 
 #: Places in an image are counted in 32 bits.
 LARGEST = 2**31 - 1
 #: With fewer numbers in the row of a window the gradient of a weight leaves most of a tile empty.
 SHORTEST = 16
+#: Up to so many input channels the usual kernels leave most of a vector empty when they compute their gradient.
+FEW_CHANNELS = 12
 
 
-def product(
-    x: Tensor, w: Tensor, b: Tensor | None, stride: Sequence[int], pad: Sequence[int]
-) -> Tensor | None:
-    """The convolution of x (N, C, H, W) with w (O, C, kh, kw); None: not here."""
-    kernels = None if _border(pad) else _kernels(x, w)
-    if kernels is None or (b is not None and not b.is_contiguous()):
-        return None
-    shape = _shape(x, w, stride, pad)
-    out = _images(x, x.shape[0], w.shape[0], shape[4], shape[5])
-    failed = kernels.surebound_product(
-        x.data_ptr(), w.data_ptr(), None if b is None else b.data_ptr(), *shape, out.data_ptr(), _threads()
-    )
-    return None if failed else out
+@dataclass(frozen=True)
+class Conv:
+    """How a convolution moves its window, one number for each axis."""
+
+    stride: tuple[int, ...]
+    pad: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int = 1
+
+    @property
+    def ungrouped(self) -> bool:
+        """Two axes, neither dilation nor groups?"""
+        return self.dilation == (1, 1) and self.groups == 1
+
+    @property
+    def unpadded(self) -> bool:
+        """Two axes, neither dilation nor groups nor a border of zeros?"""
+        return self.ungrouped and not any(self.pad)
 
 
-def input_gradient(
-    g: Tensor, size: Sequence[int], w: Tensor, stride: Sequence[int], pad: Sequence[int]
-) -> Tensor | None:
-    """The gradient of images (N, C, *size) from that g (N, O, oh, ow) of the convolution; None: not here."""
-    kernels = None if _border(pad) else _kernels(g, w)
-    if kernels is None:
-        return None
-    out = _images(g, g.shape[0], w.shape[1], *size)
-    if out.numel() > LARGEST:
-        return None
-    shape = _shape(out, w, stride, pad)
-    failed = kernels.surebound_product_input(g.data_ptr(), w.data_ptr(), *shape, out.data_ptr(), _threads())
-    return None if failed else out
+def _product(x: Tensor, w: Tensor, b: Tensor | None, conv: Conv) -> Tensor:
+    zero = [0] * len(conv.stride)
+    return torch.convolution(x, w, b, conv.stride, conv.pad, conv.dilation, False, zero, conv.groups)
 
 
-def weight_gradient(
-    g: Tensor, x: Tensor, w: Tensor, stride: Sequence[int], pad: Sequence[int]
-) -> Tensor | None:
-    """The gradient of w; None: not here."""
-    kernels = _kernels(g, x) if w.shape[1] * w.shape[3] >= SHORTEST else None
-    if kernels is None:
-        return None
-    out = _images(w, *w.shape)
-    shape = _shape(x, w, stride, pad)
-    failed = kernels.surebound_product_weight(g.data_ptr(), x.data_ptr(), *shape, out.data_ptr(), _threads())
-    return None if failed else out
+def _product_fits(x: Tensor, w: Tensor, b: Tensor | None, conv: Conv) -> bool:
+    # PyTorch is at least as fast with a border of zeros, but for the gradient of a weight.
+    return conv.unpadded and _fit(x, w) and (b is None or b.is_contiguous()) and is_float32(b)
 
 
-def _border(pad: Sequence[int]) -> bool:
-    """Has the image a border of zeros? PyTorch is at least as fast then, but for the gradient of a weight."""
-    return any(pad)
+@kernel(reference=_product, fits=_product_fits)
+def product(run: Entry, x: Tensor, w: Tensor, b: Tensor | None, conv: Conv) -> Tensor:
+    """Return the convolution of x (N, C, *size) with w (O, C / groups, *window)."""
+    shape = _shape(x, w, conv)
+    out = images(x, x.shape[0], w.shape[0], shape[4:6])
+    if run(x, w, b, *shape, out):
+        raise Declined
+    return out
 
 
-def _shape(x: Tensor, w: Tensor, stride: Sequence[int], pad: Sequence[int]) -> tuple[int, ...]:
+def _product_input(g: Tensor, size: Sequence[int], w: Tensor, conv: Conv) -> Tensor:
+    few = w.shape[1] <= FEW_CHANNELS and w[0].numel() <= 8 * w.shape[0]  # not much larger than g itself
+    if conv.ungrouped and few and g.is_cpu:
+        return by_windows(g, size, w, conv)
+    sizes = zip(size, g.shape[2:], w.shape[2:], conv.stride, conv.pad, conv.dilation, strict=True)
+    # What the convolution's stride left over at the far end gets 0.
+    left_over = [n - ((o - 1) * s - 2 * p + d * (k - 1) + 1) for n, o, k, s, p, d in sizes]
+    return torch.convolution(g, w, None, conv.stride, conv.pad, conv.dilation, True, left_over, conv.groups)
+
+
+def by_windows(g: Tensor, size: Sequence[int], w: Tensor, conv: Conv) -> Tensor:
+    """Return the gradient of images by products of matrices and a sum of windows (col2im); no dilation, no groups."""
+    (h, wide), (kh, kw), (sy, sx), (py, px) = size, w.shape[2:], conv.stride, conv.pad
+    if g.is_contiguous():  # plane by plane: no copy, a small product per example
+        columns = torch.matmul(w.flatten(1).t(), g.flatten(2))  # (N, C window, positions)
+        return F.fold(columns, (h, wide), (kh, kw), 1, (py, px), (sy, sx))
+    windows = g.movedim(1, -1).reshape(-1, g.shape[1]) @ w.movedim(1, -1).flatten(
+        1
+    )  # (N positions, window C)
+    cut = windows.view(g.shape[0], *g.shape[2:], kh, kw, w.shape[1])
+    return fold(cut, (h, wide), (sy, sx), (py, px)).movedim(-1, 1)
+
+
+def _input_fits(g: Tensor, size: Sequence[int], w: Tensor, conv: Conv) -> bool:
+    return conv.unpadded and _fit(g, w) and g.shape[0] * w.shape[1] * size[0] * size[1] <= LARGEST
+
+
+@kernel(reference=_product_input, fits=_input_fits)
+def product_input(run: Entry, g: Tensor, size: Sequence[int], w: Tensor, conv: Conv) -> Tensor:
+    """Return the gradient of images (N, C, *size) from that g (N, O, ...) of the convolution: W^T g."""
+    out = images(g, g.shape[0], w.shape[1], size)
+    if run(g, w, *_shape(out, w, conv), out):
+        raise Declined
+    return out
+
+
+def _product_weight(g: Tensor, x: Tensor, w: Tensor, conv: Conv) -> Tensor:
+    weight_gradient = (grad.conv1d_weight, grad.conv2d_weight, grad.conv3d_weight)[len(conv.stride) - 1]
+    moves = conv.stride, conv.pad, conv.dilation, conv.groups
+    found: Tensor = weight_gradient(x, w.shape, g, *moves)  # type: ignore[no-untyped-call]
+    return found
+
+
+def _weight_fits(g: Tensor, x: Tensor, w: Tensor, conv: Conv) -> bool:
+    return conv.ungrouped and w.shape[1] * w.shape[-1] >= SHORTEST and _fit(g, x)
+
+
+@kernel(reference=_product_weight, fits=_weight_fits)
+def product_weight(run: Entry, g: Tensor, x: Tensor, w: Tensor, conv: Conv) -> Tensor:
+    """Return the gradient of w from that g of the convolution of x."""
+    out = images(w, w.shape[0], w.shape[1], w.shape[2:])
+    if run(g, x, *_shape(x, w, conv), out):
+        raise Declined
+    return out
+
+
+def _shape(x: Tensor, w: Tensor, conv: Conv) -> tuple[int, ...]:
     n, c, h, width = x.shape
     o, _, kh, kw = w.shape
-    (sy, sx), (py, px) = stride, pad
+    (sy, sx), (py, px) = conv.stride, conv.pad
     oh, ow = (h + 2 * py - kh) // sy + 1, (width + 2 * px - kw) // sx + 1
     return n, h, width, c, oh, ow, o, kh, kw, sy, sx, py, px
 
 
-def _images(like: Tensor, n: int, c: int, h: int, w: int) -> Tensor:
-    """(N, C, H, W) with channels innermost, not filled in."""
-    return like.new_empty(n, h, w, c).permute(0, 3, 1, 2)
+def images(like: Tensor, n: int, c: int, size: Sequence[int]) -> Tensor:
+    """Return room for (N, C, *size) in NHWC order."""
+    return like.new_empty(n, *size, c).movedim(-1, 1)
 
 
-def _kernels(*values: Tensor) -> ctypes.CDLL | None:
-    plain = all(
-        v.dim() == 4
-        and v.dtype == torch.float32
-        and v.device.type == "cpu"
-        and 0 < v.numel() <= LARGEST
-        and v.stride() == _innermost(v.shape)
-        for v in values
+def _fit(*values: Tensor) -> bool:
+    plain = is_float32(*values) and all(
+        v.dim() == 4 and 0 < v.numel() <= LARGEST and v.movedim(1, -1).is_contiguous() for v in values
     )
-    kernels = library() if plain else None
-    return kernels if kernels is not None and _pays() else None
-
-
-def _innermost(shape: torch.Size) -> tuple[int, int, int, int]:
-    _, c, h, w = shape
-    return c * h * w, 1, w * c, c
+    return plain and _pay()
 
 
 @lru_cache(maxsize=1)
-def _pays() -> bool:
-    kernels = library()
-    return kernels is not None and bool(kernels.surebound_products_pay())
-
-
-def _threads() -> int:
-    return torch.get_num_threads()
+def _pay() -> bool:
+    """Are they faster than PyTorch's on this processor?"""
+    entries = library()
+    return entries is not None and bool(entries["products_pay"]())

@@ -1,147 +1,288 @@
-"""Rows of coefficients back through a ReLU's lines and to a box: compiled; None where that is not possible.
+"""Rows of coefficients back through lines, along vectors and to a box, summed in float64 where it matters.
 
-Rows (S, B, *value) of B examples, everything else (B, *value). Images may lie with channels innermost or plane by
-plane. Sums are taken in another order than PyTorch's.
+Rows (S, B, *value) of B examples in float32. Products of two floats are exact in float64, so every compiled sum of n of
+them is wrong by at most gamma(n + 4) of float64, whatever the number of threads; sums of absolute values besides by
+at most gamma(``NARROW``) of float32. What references sum may be wrong by ``numerics.dot_rounding``.
 """
 
 from __future__ import annotations
 
-import ctypes
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from surebound.kernels.build import library
+from surebound.kernels.build import Entry
+from surebound.kernels.ends import WORTH
+from surebound.kernels.kernel import Declined, is_float32, kernel
+from surebound.numerics import CACHE_ENTRIES, abs_dot, cache_blocks, covering, dot_rounding, round_up, tiny
+from surebound.numerics import dot as narrow_dot
+
+#: Sums of |a| w, w >= 0, have runs of 32 products in float32 (rows.c, RUN), and the runs in float64.
+NARROW = 40
 
 
-def pull(a: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor) -> tuple[Tensor, Tensor] | None:
-    """upper a where a > 0, lower a elsewhere (None: upper a), laid out as the slopes; and sums of max(a, 0) top."""
-    given = _Given.of(a, lower, upper, top)
-    if given is None:
-        return None
-    back, offset = like(a, given.last), a.new_empty(a.shape[:2])
-    failed = given.kernels.surebound_pull(
-        a.data_ptr(), at(lower), upper.data_ptr(), top.data_ptr(), *given.sizes, given.planes, back.data_ptr(),
-        offset.data_ptr(), torch.get_num_threads(),
-    )  # fmt: skip
-    return None if failed else (back, offset)
+@dataclass(frozen=True)
+class Price:
+    """What coefficients a (S, B, *value) add to an offset: a.plain + |a|.absolute + fixed."""
+
+    plain: Tensor | None  # (1, *value), or with 1 where it is the same; or (B, *value)
+    absolute: Tensor | None = None  # (B, *value), >= 0
+    fixed: Tensor | None = None  # (B,), float64
 
 
+def _dot(a: Tensor, price: Price) -> Tensor:
+    total = torch.zeros(a.shape[:2], dtype=torch.float64, device=a.device)
+    if price.plain is not None:
+        total = total + narrow_dot(a, price.plain)
+    if price.absolute is not None:
+        total = total + abs_dot(a, price.absolute)
+    return total if price.fixed is None else total + price.fixed
+
+
+def _price_fits(a: Tensor, price: Price) -> bool:
+    return _rows_fit(a, price.plain, price.absolute) and _per_example(price.fixed, a)
+
+
+@kernel(reference=_dot, fits=_price_fits)
+def dot(run: Entry, a: Tensor, price: Price) -> Tensor:
+    """Return the price (S, B) of rows in float64."""
+    out = a.new_empty(a.shape[:2], dtype=torch.float64)
+    plain, absolute, fixed = _written_out(price, a, _innermost(a))
+    own = price.plain is not None and price.plain.shape[0] > 1
+    run(a, plain, own, absolute, fixed, *_counts(a), out)
+    return out
+
+
+Pulled = tuple[Tensor, Tensor, Tensor | None]
+
+
+def _pull(
+    a: Tensor,
+    lower: Tensor | None,
+    upper: Tensor,
+    bottom: Tensor | None,
+    top: Tensor,
+    more: Tensor,
+    price: Price | None = None,
+) -> Pulled:
+    if torch.is_grad_enabled() or a.numel() <= 2 * CACHE_ENTRIES:
+        back, offset = _pull_block(a, lower, upper, bottom, top)
+    else:  # block by block, so that intermediate arrays stay in the cache
+        back, offset = torch.empty_like(a), a.new_empty(a.shape[:2], dtype=torch.float64)
+        per_row = lower is not None and lower.dim() == a.dim()
+        for s, b in cache_blocks(a.shape):
+            low = lower if lower is None else lower.expand(a.shape)[s, b] if per_row else lower[b]
+            lowest = None if bottom is None else bottom[b]
+            back[s, b], offset[s, b] = _pull_block(a[s, b], low, upper[b], lowest, top[b])
+    return back, offset + more, None if price is None else dot(back, price)
+
+
+def _pull_block(
+    a: Tensor, lower: Tensor | None, upper: Tensor, bottom: Tensor | None, top: Tensor
+) -> tuple[Tensor, Tensor]:
+    positive = a.clamp(min=0)
+    negative = a - positive
+    # One of the two products is 0: no rounding in the sum.
+    back = a * upper if lower is None else negative * lower + positive * upper
+    offset = narrow_dot(positive, top)
+    return back, offset if bottom is None else offset + narrow_dot(negative, bottom)
+
+
+def _pull_fits(
+    a: Tensor,
+    lower: Tensor | None,
+    upper: Tensor,
+    bottom: Tensor | None,
+    top: Tensor,
+    more: Tensor,
+    price: Price | None = None,
+) -> bool:
+    shaped = upper.shape == top.shape == a.shape[1:]
+    if bottom is not None or not shaped or (lower is not None and lower.shape not in (a.shape, a.shape[1:])):
+        return False
+    shared = price is None or price.plain is None or price.plain.shape[0] == 1
+    paid = price is None or _price_fits(a, price)
+    return shared and paid and _rows_fit(a, lower, upper, top) and _per_example(more, a)
+
+
+@kernel(reference=_pull, fits=_pull_fits)
+def pull(
+    run: Entry,
+    a: Tensor,
+    lower: Tensor | None,
+    upper: Tensor,
+    bottom: Tensor | None,
+    top: Tensor,
+    more: Tensor,
+    price: Price | None = None,
+) -> Pulled:
+    """Take rows back through lines: upper a where a > 0, lower a elsewhere; the offset; the first one's ``price``.
+
+    Lines lower x + bottom and upper x + top (B, *value), lower also (S, B, *value). lower None: the same slope on both
+    sides; bottom None: 0. The offset (S, B), in float64, is more (B,) + max(a, 0).top + min(a, 0).bottom. Compiled, the
+    result lies as a does, or in NHWC order if the slopes do.
+    """
+    innermost, planes = _innermost(a), 0
+    # Plane by plane, and the slopes are not: the adjoints like them as the slopes.
+    if a.is_contiguous() and a.dim() == 5 and not upper.is_contiguous():
+        innermost, planes = True, a.shape[2]
+    back = _empty(a, innermost)
+    offset = a.new_empty(a.shape[:2], dtype=torch.float64)
+    priced = None if price is None else torch.empty_like(offset)
+    cost = _written_out(price or Price(None), a, innermost)
+    each = upper.numel() if lower is not None and lower.dim() == a.dim() else 0
+    low = None if lower is None else _laid(lower, innermost)
+    slopes = low, each, _laid(upper, innermost), _laid(top, innermost)
+    if run(a, *slopes, more.contiguous(), *cost, *_counts(a), planes, back, offset, priced):
+        raise Declined
+    return back, offset, priced
+
+
+Wanted = tuple[bool, bool, bool]
+
+
+def _pull_backward(
+    a: Tensor, g: Tensor, go: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor, wanted: Wanted
+) -> tuple[Tensor | None, ...]:
+    go = go.to(a.dtype).reshape(*go.shape, *([1] * (a.dim() - 2)))
+    g_up = g * upper
+    g_a = torch.where(a > 0, torch.addcmul(g_up, go, top), g_up if lower is None else g * lower)
+    positive = a.clamp(min=0)
+    need_lower, need_upper, need_top = wanted
+    g_lower = torch.sub(a, positive).mul_(g).sum(0) if need_lower else None
+    g_upper = torch.mul(a if lower is None else positive, g).sum(0) if need_upper else None
+    return g_a, g_lower, g_upper, positive.mul_(go).sum(0) if need_top else None
+
+
+def _slopes_fit(
+    a: Tensor, g: Tensor, go: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor, wanted: Wanted
+) -> bool:
+    slopes = [v for v in (lower, upper, top) if v is not None]
+    if not is_float32(a, g, *slopes) or any(v.shape != a.shape[1:] for v in slopes) or not a.numel():
+        return False
+    if all(v.is_contiguous() for v in slopes):
+        return a.is_contiguous()
+    inner = all(v.dim() == 4 and v.movedim(1, -1).is_contiguous() for v in slopes)
+    return inner and (a.is_contiguous() or a.movedim(2, -1).is_contiguous())
+
+
+@kernel(reference=_pull_backward, fits=_slopes_fit)
 def pull_backward(
+    run: Entry,
     a: Tensor,
     g: Tensor,
-    g_offset: Tensor,
+    go: Tensor,
     lower: Tensor | None,
     upper: Tensor,
     top: Tensor,
-    wanted: tuple[bool, bool, bool],
-) -> tuple[Tensor | None, ...] | None:
-    """Gradients of a and, as far as wanted, of lower, upper and top."""
-    given = _Given.of(a, lower, upper, top)
-    if given is None or g.dtype != torch.float32:
-        return None
-    if given.last:
-        g = g.movedim(2, -1).contiguous().movedim(-1, 2)
-    g, g_offset = g if given.last else g.contiguous(), g_offset.to(torch.float32).contiguous()
+    wanted: Wanted,
+) -> tuple[Tensor | None, ...]:
+    """Return gradients of a and, as far as wanted, of lower, upper and top of ``pull`` (slopes (B, *value), bottom 0).
+
+    From those g (S, B, *value) of the coefficients and go (S, B) of the offset.
+    """
+    last = not all(v is None or v.is_contiguous() for v in (lower, upper, top))
+    planes = a.shape[2] if last and not a.movedim(2, -1).is_contiguous() else 0
     g_a = torch.empty_like(a)  # dense: the same strides
     found = [torch.empty_like(upper) if want else None for want in wanted]
-    failed = given.kernels.surebound_pull_backward(
-        a.data_ptr(), g.data_ptr(), g_offset.data_ptr(), at(lower), upper.data_ptr(), top.data_ptr(), *given.sizes,
-        given.planes, g_a.data_ptr(), *(at(each) for each in found), torch.get_num_threads(),
-    )  # fmt: skip
-    return None if failed else (g_a, *found)
+    given = a, _laid(g, last), go.to(torch.float32).contiguous(), lower, upper, top, *_counts(a), planes
+    if run(*given, g_a, *found):
+        raise Declined
+    return g_a, *found
 
 
-def largest(a: Tensor, center: Tensor, radius: Tensor) -> Tensor | None:
-    """a.center + |a|.radius (S, B)."""
-    kernels = _plain(a, center, radius)
-    if kernels is None:
-        return None
-    best = a.new_empty(a.shape[:2])
-    kernels.surebound_largest(
-        a.data_ptr(),
-        center.data_ptr(),
-        radius.data_ptr(),
-        *sizes(a),
-        best.data_ptr(),
-        torch.get_num_threads(),
-    )
+def _upper(a: Tensor, lower: Tensor, upper: Tensor, offset: Tensor, rate: float) -> Tensor:
+    positive, magnitude = a.clamp(min=0), torch.maximum(upper, -lower)
+    best = _wide_dot(positive, upper) + _wide_dot(a - positive, lower) + offset
+    size = abs_dot(a, magnitude) * covering(dot_rounding(magnitude.shape, a.dtype)) + offset.abs()
+    return round_up(size.mul_(rate).add_(tiny(torch.float64)).add_(best), a.dtype)
+
+
+def _wide_dot(a: Tensor, v: Tensor) -> Tensor:
+    """Sum of a (S, B, *n) times v (B, *n), all in float64: (S, B)."""
+    if a.dim() == 2:
+        return a.double() * v.double()
+    sums: Tensor = torch.linalg.vecdot(a.flatten(2).double(), v.flatten(1).double())
+    return sums
+
+
+def _upper_fits(a: Tensor, lower: Tensor, upper: Tensor, offset: Tensor, rate: float) -> bool:
+    shaped = lower.shape == upper.shape == a.shape[1:] and offset.shape == a.shape[:2]
+    return shaped and offset.dtype == torch.float64 and _rows_fit(a, lower, upper)
+
+
+@kernel(reference=_upper, fits=_upper_fits)
+def upper(run: Entry, a: Tensor, lower: Tensor, upper: Tensor, offset: Tensor, rate: float) -> Tensor:
+    """Return at least the largest a.x + offset over a finite box [lower, upper] (B, *value): (S, B), the next number.
+
+    offset (S, B) in float64. rate: what sums of so many products may lose, twice; paid of |a|.max|x| + |offset|.
+    """
+    innermost, best = _innermost(a), a.new_empty(a.shape[:2])
+    ends = _laid(lower, innermost), _laid(upper, innermost)
+    run(a, *ends, offset.contiguous(), *_counts(a), rate, best)
     return best
 
 
-def largest_backward(a: Tensor, g: Tensor, center: Tensor, radius: Tensor) -> Tensor | None:
-    """The gradient of a from that g (S, B) of ``largest``."""
-    kernels = _plain(a, center, radius)
-    if kernels is None:
-        return None
-    g, g_a = g.to(torch.float32).contiguous(), torch.empty_like(a)
-    kernels.surebound_largest_backward(
-        a.data_ptr(), g.data_ptr(), center.data_ptr(), radius.data_ptr(), *sizes(a), g_a.data_ptr(),
-        torch.get_num_threads(),
-    )  # fmt: skip
+def _largest_backward(a: Tensor, g: Tensor, center: Tensor, radius: Tensor) -> Tensor:
+    over = g.to(a.dtype).reshape(*g.shape, *([1] * (a.dim() - 2)))
+    return torch.addcmul(center, a.sign(), radius).mul(over)
+
+
+@kernel(
+    reference=_largest_backward,
+    plain="a center radius",
+    fits=lambda a, g, center, radius: center.shape == radius.shape == a.shape[1:],
+)
+def largest_backward(run: Entry, a: Tensor, g: Tensor, center: Tensor, radius: Tensor) -> Tensor:
+    """Return the gradient of a from that g (S, B) of a.center + |a|.radius."""
+    g_a = torch.empty_like(a)
+    run(a, g.to(torch.float32).contiguous(), center, radius, *_counts(a), g_a)
     return g_a
 
 
-def unfold(images: Tensor, window: tuple[int, int], stride: tuple[int, int]) -> Tensor:
-    """images (N, h, w, c) -> windows (N, oh, ow, kh, kw, c), without padding: the adjoint of ``fold``."""
-    (n, h, w, c), (kh, kw), (sy, sx) = images.shape, window, stride
-    kernels = _plain(images)
-    if kernels is None:
-        return images.unfold(1, kh, sy).unfold(2, kw, sx).permute(0, 1, 2, 4, 5, 3).contiguous()
-    oh, ow = (h - kh) // sy + 1, (w - kw) // sx + 1
-    windows = images.new_empty(n, oh, ow, kh, kw, c)
-    kernels.surebound_unfold(
-        images.data_ptr(), n, oh, ow, kh, kw, c, h, w, sy, sx, windows.data_ptr(), torch.get_num_threads()
+def _rows_fit(a: Tensor, *others: Tensor | None) -> bool:
+    """Rows of several values, enough of them, in an order that is known, and no gradients wanted?"""
+    return (
+        a.dim() > 2
+        and a.numel() >= WORTH
+        and not torch.is_grad_enabled()
+        and is_float32(a, *others)
+        and (a.is_contiguous() or _innermost(a))
     )
-    return windows
 
 
-class _Given:
-    """The kernels, and how rows and slopes lie in memory."""
-
-    def __init__(self, kernels: ctypes.CDLL, a: Tensor, *, last: bool, planes: int) -> None:
-        self.kernels, self.last, self.planes, self.sizes = kernels, last, planes, sizes(a)
-
-    @classmethod
-    def of(cls, a: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor) -> _Given | None:
-        slopes = [v for v in (lower, upper, top) if v is not None]
-        if any(v.dtype != torch.float32 or v.device.type != "cpu" for v in (a, *slopes)):
-            return None
-        if any(v.shape != a.shape[1:] for v in slopes):
-            return None
-        last = not all(v.is_contiguous() for v in slopes)
-        if last and not all(v.dim() == 4 and v.movedim(1, -1).is_contiguous() for v in slopes):
-            return None
-        inner = last and a.movedim(2, -1).is_contiguous()
-        kernels = library() if inner or a.is_contiguous() else None
-        return (
-            None
-            if kernels is None
-            else cls(kernels, a, last=last, planes=a.shape[2] if last and not inner else 0)
-        )
+def _per_example(value: Tensor | None, a: Tensor) -> bool:
+    """One number in float64 for each example, or none?"""
+    return value is None or (value.shape == a.shape[1:2] and value.dtype == torch.float64)
 
 
-def _plain(a: Tensor, *boxes: Tensor) -> ctypes.CDLL | None:
-    plain = all(v.dtype == torch.float32 and v.device.type == "cpu" for v in (a, *boxes))
-    fits = (
-        plain and all(v.is_contiguous() for v in (a, *boxes)) and all(v.shape == a.shape[1:] for v in boxes)
-    )
-    return library() if fits else None
+def _innermost(a: Tensor) -> bool:
+    """Rows (S, B, C, H, W) in NHWC order, and so not plane by plane?"""
+    return a.dim() == 5 and not a.is_contiguous() and a.movedim(2, -1).is_contiguous()
 
 
-def like(a: Tensor, last: bool) -> Tensor:
-    """Room for rows (S, B, *value); ``last``: images with channels innermost."""
-    if not last:
+def _written_out(price: Price, a: Tensor, innermost: bool) -> tuple[Tensor | None, ...]:
+    """The parts of a price, the first two written out for every entry, as ``_laid``."""
+    shared = price.plain is None or price.plain.shape[0] == 1
+    each = ((price.plain, 1 if shared else a.shape[1]), (price.absolute, a.shape[1]))
+    parts = (None if v is None else _laid(v.expand(n, *a.shape[2:]), innermost) for v, n in each)
+    return (*parts, None if price.fixed is None else price.fixed.contiguous())
+
+
+def _laid(value: Tensor, innermost: bool) -> Tensor:
+    """A tensor whose memory holds the value (..., C, H, W) in the given order; its shape means nothing."""
+    return (value.movedim(-3, -1) if innermost else value).contiguous()
+
+
+def _empty(a: Tensor, innermost: bool) -> Tensor:
+    """Room for rows (S, B, *value)."""
+    if not innermost:
         return a.new_empty(a.shape)
     s, b, c, h, w = a.shape
     return a.new_empty(s, b, h, w, c).movedim(-1, 2)
 
 
-def sizes(a: Tensor) -> tuple[int, int, int]:
+def _counts(a: Tensor) -> tuple[int, int, int]:
     """S, B, n."""
     return a.shape[0], a.shape[1], a[0, 0].numel()
-
-
-def at(value: Tensor | None) -> int | None:
-    """Where a kernel finds it; NULL for None."""
-    return None if value is None else value.data_ptr()

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surebound import kernels
 from surebound.errors import BoundError
 from surebound.interval import Interval
+from surebound.kernels.ends import relu_of_bounds
 from surebound.numerics import Soundness, amply_up, outward, tiny
 from surebound.rules.facts import Activation, Memory, Shape
 from surebound.rules.owned import Owned
@@ -104,7 +104,7 @@ class _Relu:
         return lower.relu_(), upper.relu_()
 
     def center(self, center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
-        return kernels.relu_of_bounds(center, radius)
+        return relu_of_bounds(center, radius)
 
 
 def _relu_pieces() -> tuple[tuple[float, float, float], ...]:

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.kernels import ends
-from surebound.numerics import AffineRounding, extent_of_sizes, has_subnormal, per_example, tiny
+from surebound.kernels import rounding as reads
+from surebound.numerics import AffineRounding, has_subnormal, per_example, tiny
 from surebound.rules.owned import Owned
 from surebound.rules.registry import Context, Sizes
 
@@ -117,7 +117,7 @@ def _with_constant_bias(
         center_in, radius_in, factor, clear, sizes.entry = _entry(x, rounding)
     center = product(center_in, weight, bias)
     if sizes is None and not rounding.is_free:  # not earlier: where the centre is owned, it is overwritten
-        radius_in = ends.paid(center_in, radius_in, rounding.on_center / factor, owned=owned)
+        radius_in = reads.paid(center_in, radius_in, rounding.on_center / factor, owned=owned)
     del center_in
     scale = rounding.on_radius * factor
     if product is F.linear and scale != 1:  # a matrix is larger than a vector, a kernel smaller than an image
@@ -156,25 +156,23 @@ def _entry(x: Interval, rounding: AffineRounding) -> tuple[Tensor, Tensor, float
 
     All (B, *in), and the largest |x| of each example (B,).
     """
-    quick = None if x.centered else ends.entry(x.lower, x.upper, 2 * rounding.on_center)
-    if quick is not None:
-        center, paid, clear, count, most = quick
-        return center, paid, 0.5, clear if count else None, most
+    if not x.centered:
+        center, paid, clear, most = reads.entry(x.lower, x.upper, 2 * rounding.on_center)
+        return center, paid, 0.5, clear, most
     center, radius, factor = x.scaled_center()
     clear = torch.maximum(x.lower, x.upper.neg())
-    paid = ends.paid(center, radius, rounding.on_center / factor, owned=False)
+    paid = reads.paid(center, radius, rounding.on_center / factor, owned=False)
     return center, paid, factor, clear if bool(clear.any()) else None, per_example(x.magnitude)
 
 
 def _sizes(
     weight: Tensor, to: Tensor | None = None, *, look: bool
 ) -> tuple[Tensor, tuple[float, bool] | None]:
-    """|weight|, in the memory ``to`` if that is given, and if ``look`` its ``extent_of_sizes``."""
-    quick = ends.sizes(weight, to, tiny(weight.dtype)) if look else None
-    if quick is not None:
-        return quick[0], quick[1:]
-    size = weight.abs() if to is None else torch.abs(weight, out=to)
-    return size, extent_of_sizes(size) if look else None
+    """|weight|, in the memory ``to`` if that is given, and if ``look`` the largest and whether some are subnormal."""
+    if not look:
+        return weight.abs() if to is None else torch.abs(weight, out=to), None
+    size, largest, subnormal = reads.sizes(weight, to)
+    return size, (largest, subnormal)
 
 
 def _trains(*values: Tensor) -> bool:

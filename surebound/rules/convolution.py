@@ -13,7 +13,8 @@ from torch import Tensor
 
 from surebound.errors import BoundError
 from surebound.interval import Interval
-from surebound.rules.adjoint_gradient import by_windows, convolution_adjoint
+from surebound.kernels.products import Conv, product_input
+from surebound.rules.adjoint_gradient import convolution_adjoint
 from surebound.rules.affine import weighted
 from surebound.rules.facts import Affine, Local, Memory
 from surebound.rules.layouts import conv_layer
@@ -124,17 +125,11 @@ def _conv_adjoint(
     if isinstance(padding, str):
         return vjp_adjoint(_CONVOLUTIONS[rank], a, in_shape, weight, None, stride, padding, dilation, groups)
     each = [v * rank if len(v) == 1 else v for v in (_tuple(stride), _tuple(padding), _tuple(dilation))]
-    flat = a.flatten(0, 1)
-    trains = torch.is_grad_enabled() and (a.requires_grad or weight.requires_grad)
-    if trains or by_windows(flat, weight, each[1], each[2], groups):
-        back = convolution_adjoint(
-            flat, weight, a.shape[0], tuple(in_shape[-rank:]), each[0], each[1], each[2], groups
-        )
-        return back.reshape(*a.shape[:2], *back.shape[1:])
-    sizes = zip(in_shape[-rank:], a.shape[-rank:], weight.shape[2:], *each, strict=True)
-    # What the forward convolution's stride left over at the far end gets coefficient zero.
-    left_over = tuple(n - ((o - 1) * s - 2 * p + d * (k - 1) + 1) for n, o, k, s, p, d in sizes)
-    back = _TRANSPOSED[rank](flat, weight, None, each[0], each[1], left_over, groups, each[2])
+    flat, size, conv = a.flatten(0, 1), tuple(in_shape[-rank:]), Conv(each[0], each[1], each[2], groups)
+    if torch.is_grad_enabled() and (a.requires_grad or weight.requires_grad):
+        back = convolution_adjoint(flat, weight, a.shape[0], size, conv)
+    else:
+        back = product_input(flat, size, weight, conv)
     return back.reshape(*a.shape[:2], *back.shape[1:])
 
 

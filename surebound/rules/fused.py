@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from surebound import kernels
-from surebound.kernels import balance
+from surebound.kernels import balance, blocks
 from surebound.rules.layouts import (
     Layer,
     channels_last,
@@ -137,19 +136,19 @@ class _Run(torch.autograd.Function):
         examples, on, channels = g_radius.shape[0], ctx.columns, ctx.channels
         g, gr = to_rows(g_both), to_rows(g_radius)
         if g_sums is not None and on is not None:  # what is off has a gradient, too
-            g, gr = kernels.relu_backward(g, gr, mask, on, channels * (ctx.size.numel() if block.flat else 1))
+            g, gr = blocks.relu_backward(g, gr, mask, on, channels * (ctx.size.numel() if block.flat else 1))
             on = None
         elif block.flat and on is not None:
             on, to = unflattened(on, channels)
-            g, gr = kernels.relu_backward(g, gr, mask, to, on.numel() * ctx.size.numel())
+            g, gr = blocks.relu_backward(g, gr, mask, to, on.numel() * ctx.size.numel())
         elif mask is not None:
-            g, gr = kernels.relu_backward(g, gr, mask)
+            g, gr = blocks.relu_backward(g, gr, mask)
         if block.flat:
             alive = channels if on is None else on.numel()
             g, gr = g.view(-1, alive), gr.view(-1, alive)
         if g_sums is not None:
             centers = rows[-rows_radius.shape[0] :]
-            balance.add_gradient(g[-rows_radius.shape[0] :], gr, centers, rows_radius, g_sums, *_scale(block))
+            balance.add_gradient(centers, rows_radius, g[-rows_radius.shape[0] :], gr, g_sums, *_scale(block))
         g_gamma = g_beta = None
         if block.scaling is not None:
             g, gr, g_gamma, g_beta = block.scaling.backward(g, gr, rows, rows_radius, on)
@@ -168,7 +167,7 @@ class _Run(torch.autograd.Function):
         below_radius, ga = block.layer.backward(
             from_rows(gr, examples, ctx.size), radius, absolute, need_radius
         )
-        gw = spread(kernels.add_signed(gw, ga, used), 1, block.on_in, ctx.inputs)
+        gw = spread(blocks.add_signed(gw, ga, used), 1, block.on_in, ctx.inputs)
         if block.order_in is not None and ctx.moved_weight:
             gw = reorder(gw, *block.order_in)
         elif block.order_in is not None:
@@ -210,12 +209,12 @@ def _activate(
         rows, radius = rows.view(-1, positions * channels), radius.view(examples, -1)
         scale = None if scale is None else scale.repeat(positions)
         shift = None if shift is None else shift.repeat(positions)
-    on = kernels.columns_on(rows, radius, scale, shift, int(PAYS_BELOW * rows.shape[1]))
+    on = blocks.columns_on(rows, radius, scale, shift, int(PAYS_BELOW * rows.shape[1]))
     if on is not None:
         on = on.nonzero().squeeze(1)
         if on.numel() == 0:  # a network that is off altogether hands on one column of zeros
             on = torch.zeros(1, dtype=torch.long, device=rows.device)
-    out, out_radius, mask = kernels.relu(
+    out, out_radius, mask = blocks.relu(
         rows,
         radius,
         scale,

@@ -10,11 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from surebound import kernels
-from surebound.kernels import products
-
-#: Up to so many input channels the usual kernels leave most of a vector empty when they compute their gradient.
-FEW_CHANNELS = 12
+from surebound.kernels.blocks import channels_outermost
+from surebound.kernels.products import Conv, product, product_input, product_weight
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,12 @@ class Layer:
         [Tensor, Tensor, Tensor, bool], tuple[Tensor | None, Tensor]
     ]  # (g, x, w, need x) -> gx, gw
     input_gradient: Callable[[Tensor, Tensor, Tensor], Tensor]  # (g, x, w) -> gx
-    matrix: bool = False  # fully connected: x (N, F)
+    conv: Conv | None = None  # None: a matrix, x (N, F)
+
+    @property
+    def matrix(self) -> bool:
+        """Fully connected?"""
+        return self.conv is None
 
 
 def linear_layer() -> Layer:
@@ -35,7 +37,7 @@ def linear_layer() -> Layer:
     def backward(g: Tensor, x: Tensor, w: Tensor, need_x: bool) -> tuple[Tensor | None, Tensor]:
         return (g @ w if need_x else None), g.t() @ x
 
-    return Layer(F.linear, backward, lambda g, x, w: g @ w, matrix=True)
+    return Layer(F.linear, backward, lambda g, x, w: g @ w)
 
 
 def conv_layer(
@@ -45,43 +47,19 @@ def conv_layer(
     if isinstance(padding, str) or groups != 1:
         return None
     s, p, d = (
-        [v] * rank if isinstance(v, int) else list(v) * (rank if len(v) == 1 else 1)
+        (v,) * rank if isinstance(v, int) else tuple(v) * (rank if len(v) == 1 else 1)
         for v in (stride, padding, dilation)
     )
-    zero = [0] * rank
-
-    quick = rank == 2 and d == [1, 1]
-
-    def product(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-        done = products.product(x, w, b, s, p) if quick else None
-        return done if done is not None else torch.convolution(x, w, b, s, p, d, False, zero, 1)
-
-    def gradients(g: Tensor, x: Tensor, w: Tensor, mask: list[bool]) -> Any:
-        return torch.ops.aten.convolution_backward(g, x, w, None, s, p, d, False, zero, 1, mask)
+    conv = Conv(s, p, d)
 
     def input_gradient(g: Tensor, x: Tensor, w: Tensor) -> Tensor:
-        gx = products.input_gradient(g, x.shape[2:], w, s, p) if quick else None
-        if gx is None and quick and x.shape[1] <= FEW_CHANNELS and x.device.type == "cpu":
-            gx = _by_windows(g, x, w, s, p)
-        return gradients(g, x, w, [True, False, False])[0] if gx is None else gx
+        return channels_last(product_input(g, x.shape[2:], w, conv))
 
     def backward(g: Tensor, x: Tensor, w: Tensor, need_x: bool) -> tuple[Tensor | None, Tensor]:
         w = channels_last(w)
-        gw = products.weight_gradient(g, x, w, s, p) if quick else None
-        if gw is None:
-            gw = gradients(g, x, w, [False, True, False])[1]
-        return (input_gradient(g, x, w) if need_x else None), gw
+        return (input_gradient(g, x, w) if need_x else None), product_weight(g, x, w, conv)
 
-    return Layer(product, backward, input_gradient)
-
-
-def _by_windows(g: Tensor, x: Tensor, w: Tensor, stride: list[int], pad: list[int]) -> Tensor:
-    """The gradient of a convolution's input as one product of matrices and a sum of windows."""
-    n, c, *size = x.shape
-    matrix = w.permute(0, 2, 3, 1).reshape(w.shape[0], -1)  # (out, kh kw C)
-    windows = (to_rows(g) @ matrix).view(n, *g.shape[2:], *w.shape[2:], c)
-    folded = kernels.fold(windows, (size[0], size[1]), (stride[0], stride[1]), (pad[0], pad[1]))
-    return channels_last(folded.movedim(-1, 1))
+    return Layer(lambda x, w, b: product(x, w, b, conv), backward, input_gradient, conv)
 
 
 def channels_last(value: Tensor) -> Tensor:
@@ -128,7 +106,7 @@ def flattened(on: Tensor, channels: int, positions: int) -> Tensor:
 def reorder(value: Tensor, outer: int, inner: int) -> Tensor:
     """Columns (N, outer * inner) counted with ``inner`` innermost -> with ``outer`` innermost."""
     images = value.reshape(-1, outer, 1, inner).permute(0, 3, 1, 2)  # (N, inner, outer, 1)
-    return kernels.channels_outermost(images).reshape(value.shape[0], -1)
+    return channels_outermost(images).reshape(value.shape[0], -1)
 
 
 def unflattened(on: Tensor, channels: int) -> tuple[Tensor, Tensor]:

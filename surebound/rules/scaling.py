@@ -37,7 +37,7 @@ class Scaling:
         if norm.mean is not None and norm.var is not None:
             mean, var = norm.mean, norm.var
         else:
-            mean, var = scaling.column_moments(clean) or _moments(clean)
+            mean, var = scaling.column_moments(clean)
         inverse = torch.rsqrt(var + norm.eps)
         scale = inverse if gamma is None else inverse * gamma
         offset = mean * scale
@@ -62,9 +62,7 @@ class Scaling:
             v if on is None else v.index_select(0, on) for v in (self.scale, self.mean, self.inverse)
         )
         rows = radius.shape[0]
-        g_shift, g_product, g_wide = scaling.column_sums(g, both[-g.shape[0] :], g_radius, radius) or _sums(
-            g, both, g_radius, radius
-        )
+        g_shift, g_product, g_wide = scaling.column_sums(g, both[-g.shape[0] :], g_radius, radius)
         g_scale = g_product + g_wide * scale.sign() - mean * g_shift  # shift = beta - mean scale
         slope = offset = None
         if self.norm.mean is None:
@@ -72,30 +70,4 @@ class Scaling:
             slope = -g_scale * scale * inverse.square() / rows
             offset = -scale * g_shift / rows - slope * mean
         g_both = scaling.scaled_gradient(g, both, rows, scale, slope, offset)
-        if g_both is None:
-            g_both = _gradient(g, both, rows, scale, slope, offset)
         return g_both, g_radius * scale.abs(), g_scale * inverse, g_shift
-
-
-def _moments(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """``scaling.column_moments`` by PyTorch."""
-    mean = rows.mean(0)  # two passes: ten times as fast as torch.var_mean over the outer axis
-    return mean, (rows - mean).square_().mean(0)
-
-
-def _sums(g: Tensor, both: Tensor, g_radius: Tensor, radius: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """``scaling.column_sums`` by PyTorch."""
-    return g.sum(0), (g * both[-g.shape[0] :]).sum(0), (g_radius * radius).sum(0)
-
-
-def _gradient(
-    g: Tensor, both: Tensor, rows: int, scale: Tensor, slope: Tensor | None, offset: Tensor | None
-) -> Tensor:
-    """``scaling.scaled_gradient`` by PyTorch."""
-    scaled = g * scale
-    if slope is None or offset is None:
-        return scaled if both.shape[0] == g.shape[0] else torch.cat([torch.zeros_like(scaled), scaled])
-    if both.shape[0] == g.shape[0]:
-        scaled[:rows].add_(offset).addcmul_(both[:rows], slope)
-        return scaled
-    return torch.cat([torch.addcmul(offset, both[:rows], slope), scaled])

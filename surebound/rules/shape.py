@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surebound import kernels
 from surebound.errors import BoundError
 from surebound.interval import Interval
+from surebound.kernels.blocks import channels_outermost
 from surebound.numerics import round_down, round_up
 from surebound.rules.facts import Affine, Memory, Move
 from surebound.rules.owned import Owned
@@ -30,7 +30,7 @@ def _move(op: Callable[..., Tensor], ctx: Context, x: Interval, *args: Any, **kw
 
 
 def _reshape(x: Tensor, shape: list[int]) -> Tensor:
-    return kernels.channels_outermost(x).reshape(shape)
+    return channels_outermost(x).reshape(shape)
 
 
 def zero(*_: Any, **__: Any) -> int:

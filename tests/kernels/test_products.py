@@ -11,6 +11,7 @@ from surebound import models
 from surebound.bounds import training_pass
 from surebound.graph import program_of
 from surebound.kernels import build, products
+from surebound.kernels.products import Conv
 from surebound.rules.layouts import channels_last, conv_layer
 
 # images, channels in, height, width, channels out, window, stride, padding: whole tiles and rests of every kind
@@ -23,6 +24,7 @@ SHAPES = [
     (3, 128, 4, 4, 17, (3, 3), [1, 1], [0, 0]),
     (2, 8, 6, 5, 16, (3, 3), [1, 1], [1, 2]),
 ]
+PLAIN = Conv((1, 1), (0, 0), (1, 1))
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +32,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels, also on a processor where they are slower."""
     if build.library() is None:
         pytest.skip("no C compiler here")
-    monkeypatch.setattr(products, "_pays", lambda: True)
+    monkeypatch.setattr(products, "_pay", lambda: True)
     monkeypatch.setattr(products, "SHORTEST", 1)
 
 
@@ -56,35 +58,36 @@ def reference(g: Tensor, x: Tensor, w: Tensor, stride: list[int], pad: list[int]
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_convolution_and_its_gradients_are_those_of_pytorch(monkeypatch, shape, threads):
-    monkeypatch.setattr(products, "_threads", lambda: threads)
-    monkeypatch.setattr(products, "_border", lambda pad: False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(Conv, "unpadded", Conv.ungrouped)
     *_, stride, pad = shape
+    conv = Conv(tuple(stride), tuple(pad), (1, 1))
     x, w, b, g = drawn(*shape)
     for bias in (b, None):
         expected = torch.conv2d(x.double(), w.double(), None if bias is None else bias.double(), stride, pad)
         torch.testing.assert_close(
-            products.product(x, w, bias, stride, pad).double(), expected, atol=1e-4, rtol=1e-5
+            products.product(x, w, bias, conv).double(), expected, atol=1e-4, rtol=1e-5
         )
     gx, gw = reference(g, x, w, stride, pad)
     found = (
-        products.input_gradient(g, x.shape[2:], w, stride, pad),
-        products.weight_gradient(g, x, w, stride, pad),
+        products.product_input(g, x.shape[2:], w, conv),
+        products.product_weight(g, x, w, conv),
     )
     for mine, expected in zip(found, (gx, gw), strict=True):
         torch.testing.assert_close(mine.double(), expected, atol=2e-4, rtol=1e-5)
 
 
 def test_threads_change_no_bit(monkeypatch):
-    stride, pad = SHAPES[0][-2:]
+    conv = PLAIN
     x, w, b, g = drawn(*SHAPES[0])
     results = []
     for threads in (1, 3):
-        monkeypatch.setattr(products, "_threads", lambda count=threads: count)
+        monkeypatch.setattr(torch, "get_num_threads", lambda count=threads: count)
         gradients = (
-            products.input_gradient(g, x.shape[2:], w, stride, pad),
-            products.weight_gradient(g, x, w, stride, pad),
+            products.product_input(g, x.shape[2:], w, conv),
+            products.product_weight(g, x, w, conv),
         )
-        results.append((products.product(x, w, b, stride, pad), *gradients))
+        results.append((products.product(x, w, b, conv), *gradients))
     for one, other in zip(*results, strict=True):
         assert torch.equal(one, other)
 
@@ -92,10 +95,10 @@ def test_threads_change_no_bit(monkeypatch):
 def test_what_is_not_a_number_stays_so():
     x, w, b, g = drawn(*SHAPES[0])
     x[1, 3, 5, 5], g[0, 2, 4, 4] = float("nan"), float("inf")
-    assert products.product(x, w, b, [1, 1], [0, 0])[1].isnan().any()
-    assert not products.product(x, w, b, [1, 1], [0, 0])[0].isnan().any()
-    assert not products.input_gradient(g, x.shape[2:], w, [1, 1], [0, 0])[0].isfinite().all()
-    assert not products.weight_gradient(g, x, w, [1, 1], [0, 0]).isfinite().all()
+    assert products.product(x, w, b, PLAIN)[1].isnan().any()
+    assert not products.product(x, w, b, PLAIN)[0].isnan().any()
+    assert not products.product_input(g, x.shape[2:], w, PLAIN)[0].isfinite().all()
+    assert not products.product_weight(g, x, w, PLAIN).isfinite().all()
 
 
 @pytest.mark.parametrize(
@@ -109,15 +112,16 @@ def test_what_is_not_a_number_stays_so():
 )
 def test_other_images_are_left_to_pytorch(change, why):
     x, w, b, _ = drawn(*SHAPES[0])
-    assert products.product(change(x), change(w) if "dtype" in why else w, b, [1, 1], [0, 0]) is None, why
+    assert products.product.applies(x, w, b, PLAIN)
+    assert not products.product.applies(change(x), change(w) if "dtype" in why else w, b, PLAIN), why
 
 
 def test_a_layer_uses_them_and_does_without_them(monkeypatch):
     x, w, b, g = drawn(*SHAPES[0])
     layer = conv_layer(2)
     mine = (layer.product(x, w, b), *layer.backward(g, x, w, True))
-    monkeypatch.setattr(products, "_pays", lambda: False)
-    assert products.product(x, w, b, [1, 1], [0, 0]) is None
+    monkeypatch.setattr(products, "_pay", lambda: False)
+    assert not products.product.applies(x, w, b, PLAIN)
     for one, other in zip(mine, (layer.product(x, w, b), *layer.backward(g, x, w, True)), strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
     assert layer.backward(g, x, w, False)[0] is None
@@ -129,7 +133,7 @@ def test_a_training_step_is_the_same_to_rounding(monkeypatch):
     x, labels = torch.rand(4, 1, 20, 20), torch.tensor([1, 2, 3, 4])
     found = []
     for pays in (True, False):
-        monkeypatch.setattr(products, "_pays", lambda pays=pays: pays)
+        monkeypatch.setattr(products, "_pay", lambda pays=pays: pays)
         done = training_pass(program_of(net, x), x, labels, 0.1)
         loss = F.cross_entropy(done.logits, labels) + F.cross_entropy(done.margins, labels)
         found.append((loss, *torch.autograd.grad(loss, list(net.parameters()))))

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
-from surebound.kernels import build, rows
+from surebound.kernels.products import Conv
 from surebound.rules.adjoint_gradient import convolution_adjoint
 from surebound.rules.relax.gradient import along, largest, pull_lines
 
 S, B, SHAPE = 3, 4, (5, 6, 3)
 
 
-@pytest.fixture(autouse=True)
-def compiled() -> None:
-    if build.library() is None:
-        pytest.skip("no C compiler here")
+pytestmark = pytest.mark.usefixtures("always")
 
 
 def draw(*shape: int, last: bool = False) -> Tensor:
@@ -30,18 +29,18 @@ def draw(*shape: int, last: bool = False) -> Tensor:
 )
 @pytest.mark.parametrize("two", [False, True])
 def test_lines_and_their_gradients(
-    monkeypatch: pytest.MonkeyPatch, rows_last: bool, slopes_last: bool, two: bool
+    switch: Callable[[bool], None], rows_last: bool, slopes_last: bool, two: bool
 ) -> None:
     a = draw(S, B, *SHAPE, last=rows_last)
     upper, top, lower = (draw(B, *SHAPE, last=slopes_last) * k for k in (1, 2, 3))
-    g, go = torch.randn(S, B, *SHAPE), torch.randn(S, B)
+    g, go, more = torch.randn(S, B, *SHAPE), torch.randn(S, B), torch.rand(B, dtype=torch.float64)
     found = []
-    for library in (build.library, lambda: None):
-        monkeypatch.setattr(rows, "library", library)
+    for on in (True, False):
+        switch(on)
         leaves = [
             v.clone(memory_format=torch.preserve_format).requires_grad_() for v in (a, lower, upper, top)
         ]
-        back, offset = pull_lines(leaves[0], leaves[1] if two else None, leaves[2], leaves[3])
+        back, offset = pull_lines(leaves[0], leaves[1] if two else None, leaves[2], leaves[3], more)
         ((back * g).sum() + (offset * go).sum()).backward()
         found.append([back, offset, *(v.grad for v in leaves if v.grad is not None)])
     assert len(found[0]) == 5 + two
@@ -49,11 +48,11 @@ def test_lines_and_their_gradients(
         torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-5)
 
 
-def test_largest_values_over_a_box(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_largest_values_over_a_box(switch: Callable[[bool], None]) -> None:
     center, radius = torch.randn(B, *SHAPE), torch.rand(B, *SHAPE)
     found = []
-    for library in (build.library, lambda: None):
-        monkeypatch.setattr(rows, "library", library)
+    for on in (True, False):
+        switch(on)
         a = draw(S, B, *SHAPE).requires_grad_()
         best = largest(a, center, radius)
         found.append([best, *torch.autograd.grad(best.square().sum(), a)])
@@ -61,16 +60,16 @@ def test_largest_values_over_a_box(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-4)
 
 
-def test_the_adjoint_of_a_small_window(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_adjoint_of_a_small_window(switch: Callable[[bool], None]) -> None:
     """Against the gradient of the convolution itself, whose gradients PyTorch knows."""
     a, w = torch.randn(6, 8, 4, 3, requires_grad=True), torch.randn(8, 2, 3, 4, requires_grad=True)
     x, g = torch.zeros(6, 2, 10, 8, requires_grad=True), torch.randn(6, 2, 10, 8)
     value = torch.conv2d(x, w, stride=2)
     (expected,) = torch.autograd.grad(value, x, a, create_graph=True)
     wanted = torch.autograd.grad((expected * g).sum(), (a, w))
-    for library in (build.library, lambda: None):
-        monkeypatch.setattr(rows, "library", library)
-        back = convolution_adjoint(a, w, 2, (10, 8), (2, 2), (0, 0), (1, 1), 1)
+    for on in (True, False):
+        switch(on)
+        back = convolution_adjoint(a, w, 2, (10, 8), Conv((2, 2), (0, 0), (1, 1)))
         torch.testing.assert_close(back, expected, rtol=1e-4, atol=1e-4)
         for mine, theirs in zip(torch.autograd.grad((back * g).sum(), (a, w)), wanted, strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.kernels import build, ends
+from surebound.kernels import build, rounding
 from surebound.numerics import AffineRounding, Soundness
 from surebound.rules import Context, find
 from surebound.rules.registry import Sizes
@@ -47,7 +47,8 @@ def bounds(shape: tuple[int, ...]) -> Interval:
 def how(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "compiled" and build.library() is None:
         pytest.skip("no C compiler here")
-    monkeypatch.setattr(ends, "WORTH", 1 if request.param == "compiled" else 1 << 40)
+    for each in (rounding.sizes, rounding.paid, rounding.entry):
+        monkeypatch.setattr(each, "worth", 1 if request.param == "compiled" else 1 << 40)
 
 
 def rule(op: str) -> Callable[..., Interval]:

@@ -23,7 +23,8 @@ from surebound.flags import exact_kernels
 from surebound.graph import Node, Program
 from surebound.graph.walk import backward
 from surebound.interval import Interval
-from surebound.kernels import wide
+from surebound.kernels import rounding, rows
+from surebound.kernels.rows import Price
 from surebound.numerics import (
     Soundness,
     abs_dot,
@@ -37,8 +38,6 @@ from surebound.numerics import (
     round_up,
     several_sums,
     slightly_up,
-    sum_rounding,
-    sum_up,
     tiny,
     unit_roundoff,
 )
@@ -198,7 +197,7 @@ class Relaxed:
             recorded[target] = found[target]
         return Form(found[target], self._total(offsets), recorded)
 
-    def _price(self, source: str, target: str) -> wide.Price | None:
+    def _price(self, source: str, target: str) -> Price | None:
         """What the step of a value will multiply its coefficients with, if these come from one place."""
         step = self.steps.get(source)
         if source == target or not isinstance(step, AffineStep) or not self.constants.used_once(source):
@@ -209,8 +208,7 @@ class Relaxed:
         """At least the sum of offsets (S, B)."""
         if self.mode is Soundness.NONE:
             return torch.stack(offsets).sum(0)
-        quick = wide.sum_up(offsets, *sum_rounding(len(offsets)))
-        return sum_up(torch.stack(offsets)) if quick is None else quick
+        return rounding.sum_up(offsets)
 
     def pays(self, source: str) -> bool:
         """Will the step of a value pay for a rounding of its coefficients? Only if they come from one place."""
@@ -222,8 +220,7 @@ class Relaxed:
         if self.mode is Soundness.NONE:
             return a.new_zeros(a.shape[:2], dtype=torch.float64)
         magnitude = self.bounds[source].magnitude
-        quick = wide.dot(a, wide.Price(None, magnitude))
-        return (abs_dot(a, magnitude) if quick is None else quick) * amply_up(rate)
+        return rows.dot(a, Price(None, magnitude)) * amply_up(rate)
 
     def upper(self, form: Form, at: str | None = None) -> Tensor:
         """The largest value of a form over the bounds of the value it is about: (S, B), rounded up to the dtype."""
@@ -305,27 +302,15 @@ def maximum(a: Tensor, box: Interval, offset: Tensor, mode: Soundness) -> Tensor
         return (offset + largest(a, box.center, box.radius)).to(a.dtype)
     # A sum of so many products and the offset, in float64, and once more for the sum of the payments.
     rate = several_sums(math.prod(a.shape[2:]) + 8, 4)
-    quick = wide.upper(a, box.lower, box.upper, offset, rate) if finite else None
-    if quick is not None:
-        return quick
-    positive = a.clamp(min=0)
-    sides = ((positive, box.upper), (a - positive, box.lower))
     if finite:
-        best = sum((_wide_dot(part, end) for part, end in sides), offset)
-    else:  # a coefficient of 0 contributes nothing even where the bound is infinite; NaN at one end is NaN at both
-        odd = box.lower.isnan() | box.upper.isnan()
-        ends = [(part, end.double().masked_fill(odd, torch.nan)) for part, end in sides]
-        products = [torch.where(part == 0, 0.0, part.double() * end) for part, end in ends]
-        best = sum((p.flatten(2).sum(2) if p.dim() > 2 else p for p in products), offset)
+        return rows.upper(a, box.lower, box.upper, offset, rate)
+    # A coefficient of 0 contributes nothing even where the bound is infinite; NaN at one end is NaN at both.
+    positive, odd = a.clamp(min=0), box.lower.isnan() | box.upper.isnan()
+    ends = ((positive, box.upper), (a - positive, box.lower))
+    sides = [(part, end.double().masked_fill(odd, torch.nan)) for part, end in ends]
+    products = [torch.where(part == 0, 0.0, part.double() * end) for part, end in sides]
+    best = sum((p.flatten(2).sum(2) if p.dim() > 2 else p for p in products), offset)
     if mode is Soundness.NONE:
         return best.to(a.dtype)
     size = abs_dot(a, magnitude) * covering(dot_rounding(magnitude.shape, a.dtype)) + offset.abs()
     return round_up(size.mul_(rate).add_(tiny(torch.float64)).add_(best), a.dtype)
-
-
-def _wide_dot(a: Tensor, v: Tensor) -> Tensor:
-    """Sum of a (S, B, *n) times v (B, *n), all in float64: (S, B)."""
-    if a.dim() == 2:
-        return a.double() * v.double()
-    sums: Tensor = torch.linalg.vecdot(a.flatten(2).double(), v.flatten(1).double())
-    return sums

@@ -18,15 +18,13 @@ from surebound.graph import Node
 from surebound.graph.fit import in_batches
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.interval import Interval
-from surebound.kernels import wide
+from surebound.kernels import rounding, rows
 from surebound.numerics import (
     PREPAID_ROUNDINGS,
     Soundness,
-    abs_dot,
     by_rows,
     covering,
     defined,
-    dot,
     dot_rounding,
     gamma,
     per_example,
@@ -83,11 +81,11 @@ class AffineStep:
         return value if self.constant is None else value - self.constant
 
     @property
-    def price(self) -> wide.Price | None:
+    def price(self) -> rows.Price | None:
         """What the offset multiplies coefficients with; None: nothing."""
         if self.constant is None and self.error is None:
             return None
-        return wide.Price(self.constant, self.error, self.absolute)
+        return rows.Price(self.constant, self.error, self.absolute)
 
     def price_of_entries(self, index: Tensor, shape: torch.Size) -> Tensor:
         """The ``price`` of entries ``index`` (B, R) of the value (B, *out), and of the same times -1: (2R, B)."""
@@ -120,17 +118,12 @@ class AffineStep:
 
     def _offset(self, a: Tensor, priced: Tensor | None) -> Tensor:
         """a.b + |a|.error + underflow: (S, B)."""
+        if priced is not None:
+            return priced
         price = self.price
-        if price is not None:
-            quick = wide.dot(a, price) if priced is None else priced
-            if quick is not None:
-                return quick
-        offset = torch.zeros(a.shape[:2], dtype=torch.float64, device=a.device)
-        if self.constant is not None:
-            offset = offset + dot(a, self.constant)
-        if self.error is not None and self.absolute is not None:
-            offset = offset + abs_dot(a, self.error) + self.absolute
-        return offset
+        if price is None:
+            return torch.zeros(a.shape[:2], dtype=torch.float64, device=a.device)
+        return rows.dot(a, price)
 
     def select(self, index: Index) -> AffineStep:
         if self.error is None or self.absolute is None:
@@ -213,23 +206,12 @@ class AffineStep:
         coefficients = gamma(back + 2, x.dtype) + gamma(PREPAID_ROUNDINGS // 2, x.dtype)
         sums = dot_rounding(size.shape, x.dtype)
         # size itself is a rounded sum of ``terms`` products, and so are its own multiples and their dot products.
-        paid = covering(sums + gamma(wide.NARROW, torch.float32))
+        paid = covering(sums + gamma(rows.NARROW, torch.float32))
         rate = (own + coefficients + sums) * covering(gamma(terms + 8, x.dtype)) * paid
         smallest, limit = 8.0 * (terms + back + 1) * tiny(x.dtype), torch.finfo(x.dtype).max / 4
         limit = limit if mode is Soundness.DEPLOYED else math.inf
-        under = wide.grow(size, bias, x, rate, smallest, limit)  # (B,)
-        if under is None:
-            size, under = _grown(size if bias is None else size + bias, x, rate, smallest, limit)
+        size, under = rounding.grow(size, bias, x, rate, smallest, limit)
         return dataclasses.replace(self, error=size, absolute=2.0 * math.prod(size.shape[1:]) * under)
-
-
-def _grown(size: Tensor, x: Tensor, rate: float, smallest: float, limit: float) -> tuple[Tensor, Tensor]:
-    """``wide.grow`` by PyTorch; infinite where size is beyond a limit: there a sum overflows in some order."""
-    largest = per_example(size).double()
-    under = smallest * (1 + largest + x.double())
-    # Not in place: entries that were repeated share their memory.
-    grown = size * rate + under.to(size.dtype).reshape(-1, *([1] * (size.dim() - 1)))
-    return torch.where(size > limit, math.inf, grown), under
 
 
 def _compressed(constant: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Going back through lines with gradients: one pass over the coefficients each way, in blocks that stay in the cache.
+"""Going back through lines with gradients: one pass over the coefficients each way.
 
 Written out because automatic differentiation of the same formulas makes a dozen passes over arrays of S times the
 size of an activation, which costs more than the products of a layer.
@@ -6,84 +6,29 @@ size of an activation, which costs more than the products of a layer.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from surebound.kernels import rows
-from surebound.numerics import CACHE_ENTRIES
 
 
 class _Pull(torch.autograd.Function):
-    """a (S, B, *n) -> where(a > 0, upper a, lower a), and sum(max(a, 0) top); lower, upper, top (B, *n).
-
-    Where the two slopes are one tensor, ``lower`` is None. The result lies in memory as the slopes do.
-    """
+    """``rows.pull`` through a lower line without intercept: coefficients a (S, B, *n) and offsets (S, B)."""
 
     @staticmethod
     def forward(
-        ctx: Any, a: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor
+        ctx: Any, a: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor, more: Tensor
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(a, lower, upper, top)
-        quick = rows.pull(a, lower, upper, top)
-        if quick is not None:
-            return quick
-        last = _channels_innermost(upper)
-        back, offset = _empty(a, last), a.new_empty(a.shape[:2])
-        for b in _blocks(a.shape):
-            part = _laid_out(a[:, b], last)
-            positive = part.clamp(min=0)
-            offset[:, b] = (positive * top[b]).flatten(2).sum(2)
-            if lower is None:
-                torch.mul(part, upper[b], out=back[:, b])
-            else:
-                negative = torch.sub(part, positive).mul_(lower[b])
-                torch.addcmul(negative, positive, upper[b], out=back[:, b])
+        back, offset, _ = rows.pull(a, lower, upper, None, top, more)
         return back, offset
 
     @staticmethod
     def backward(ctx: Any, g: Tensor, g_offset: Tensor) -> Any:
         a, lower, upper, top = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[1:]
-        quick = rows.pull_backward(a, g, g_offset, lower, upper, top, wanted)
-        if quick is not None:
-            return quick
-        last = _channels_innermost(upper)
-        g_a = torch.empty_like(a)
-        grads = [torch.empty_like(upper) if need else None for need in wanted]
-        for b in _blocks(a.shape):
-            part, gs = _laid_out(a[:, b], last), _laid_out(g[:, b], last)
-            found = _gradients(
-                part, gs, g_offset[:, b], None if lower is None else lower[b], upper[b], top[b], wanted
-            )
-            g_a[:, b] = found[0]
-            for total, piece in zip(grads, found[1:], strict=True):
-                if total is not None and piece is not None:
-                    total[b] = piece
-        return g_a, *grads
-
-
-def _gradients(
-    a: Tensor, g: Tensor, go: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor, wanted: Any
-) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """Of one block, with respect to a and, as far as they are wanted, to lower, upper and top."""
-    go = go.reshape(*go.shape, *([1] * (a.dim() - 2)))
-    above = a > 0
-    g_up = g * upper
-    raised = torch.addcmul(g_up, go, top)
-    g_a = torch.where(above, raised, g_up if lower is None else g * lower)
-    positive = a.clamp(min=0)
-    need_lower, need_upper, need_top = wanted
-    g_lower = g_upper = None
-    if need_upper:
-        g_upper = torch.mul(a if lower is None else positive, g).sum(0)
-    if need_lower:
-        g_lower = torch.sub(a, positive).mul_(g).sum(0)
-    g_top = positive.mul_(go).sum(0) if need_top else None
-    return g_a, g_lower, g_upper, g_top
+        return *rows.pull_backward(a, g, g_offset, lower, upper, top, ctx.needs_input_grad[1:4]), None
 
 
 class _Largest(torch.autograd.Function):
@@ -92,26 +37,12 @@ class _Largest(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, center: Tensor, radius: Tensor) -> Tensor:
         ctx.save_for_backward(a, center, radius)
-        quick = rows.largest(a, center, radius)
-        if quick is not None:
-            return quick
-        best = a.new_empty(a.shape[:2])
-        for b in _blocks(a.shape):
-            part = a[:, b]
-            best[:, b] = (part * center[b]).addcmul_(part.abs(), radius[b]).flatten(2).sum(2)
-        return best
+        return rows.dot(a, rows.Price(center, radius))
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         a, center, radius = ctx.saved_tensors
-        quick = rows.largest_backward(a, g, center, radius)
-        if quick is not None:
-            return quick, None, None
-        g_a = torch.empty_like(a)
-        for b in _blocks(a.shape):
-            over = g[:, b].reshape(*g[:, b].shape, *([1] * (a.dim() - 2)))
-            g_a[:, b] = torch.addcmul(center[b], a[:, b].sign(), radius[b]).mul_(over)
-        return g_a, None, None
+        return rows.largest_backward(a, g, center, radius), None, None
 
 
 class _Along(torch.autograd.Function):
@@ -132,37 +63,11 @@ class _Along(torch.autograd.Function):
         return torch.addcmul(g_a, over, v) if ctx.needs_input_grad[0] else None, g_v
 
 
-def _blocks(shape: torch.Size) -> Iterator[slice]:
-    """Some examples at a time, with all their rows: about CACHE_ENTRIES entries."""
-    each = max(1, shape[0] * math.prod(shape[2:]))
-    step = max(1, CACHE_ENTRIES // each)
-    for first in range(0, shape[1], step):
-        yield slice(first, first + step)
-
-
-def _channels_innermost(value: Tensor) -> bool:
-    return (
-        value.dim() == 4
-        and value.is_contiguous(memory_format=torch.channels_last)
-        and not value.is_contiguous()
-    )
-
-
-def _laid_out(value: Tensor, last: bool) -> Tensor:
-    """(S, B, C, H, W) with channels innermost, or as it is: elementwise work on mixed orders is slow."""
-    return value.movedim(2, -1).contiguous().movedim(-1, 2) if last else value
-
-
-def _empty(like: Tensor, last: bool) -> Tensor:
-    if not last:
-        return torch.empty_like(like, memory_format=torch.contiguous_format)
-    s, b, c, h, w = like.shape
-    return like.new_empty(s, b, h, w, c).movedim(-1, 2)
-
-
-def pull_lines(a: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor) -> tuple[Tensor, Tensor]:
-    """Coefficients (S, B, *n) and offsets (S, B), differentiable; see ``_Pull``."""
-    result: tuple[Tensor, Tensor] = _Pull.apply(a, lower, upper, top)  # type: ignore[no-untyped-call]
+def pull_lines(
+    a: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor, more: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Take rows back through lines (``rows.pull``) with a written-out gradient; lower (B, *n) or None."""
+    result: tuple[Tensor, Tensor] = _Pull.apply(a, lower, upper, top, more)  # type: ignore[no-untyped-call]
     return result
 
 

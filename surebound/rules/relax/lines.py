@@ -19,12 +19,10 @@ import torch
 from torch import Tensor
 
 from surebound.interval import Interval
-from surebound.kernels import wide
+from surebound.kernels import rows
 from surebound.numerics import (
-    CACHE_ENTRIES,
     FEW_ROUNDINGS,
     Soundness,
-    cache_blocks,
     dot,
     dot_rounding,
     gamma,
@@ -105,66 +103,42 @@ class Lines:
         top = self.upper_intercept
         return torch.zeros_like(top) if self.lower_intercept is None else self.lower_intercept, top
 
-    def pull(self, a: Tensor, slope: Tensor | None = None, price: wide.Price | None = None) -> Pulled:
-        """``price``: give this of the coefficients too, if that is cheap (a compiled pass)."""
-        if torch.is_grad_enabled() and slope is None and self._written_out(a):
-            below, above = self.lower[0], self.upper[0]
-            both = pull_lines(a, None if below is above else below, above, self.upper_intercept)  # type: ignore[arg-type]
-            return Pulled((both[0],), both[1].double() + self.absolute)
-        quick = self._quick(a, slope, price)
-        if quick is not None:
-            return quick
-        if self.exact and (slope is None or self.free is None):
-            offset = self._offset(*_parts(a))
-            return Pulled(self._spread([_times(a, s) for s in self.upper]), offset)
-        if torch.is_grad_enabled() or a.numel() <= 2 * CACHE_ENTRIES or len(self.shapes) > 1:
-            back, offset = self._pull(a, slope)
-        else:  # block by block, so that intermediate arrays stay in the cache
-            back, offset = (torch.empty_like(a),), a.new_empty(a.shape[:2], dtype=torch.float64)
-            for rows, examples in cache_blocks(a.shape):
-                part = self.select(examples)
-                own = None if slope is None else slope.expand(a.shape)[rows, examples]
-                found, offset[rows, examples] = part._pull(a[rows, examples], own)
-                back[0][rows, examples] = found[0]
-        return Pulled(self._spread(back), offset)
-
-    def _quick(self, a: Tensor, slope: Tensor | None, price: wide.Price | None) -> Pulled | None:
-        """Compiled, for lines of one operand of which the lower goes through 0; None where that is not possible."""
-        above = self.upper[0]
-        if self.lower_intercept is not None or len(self.upper) > 1 or not isinstance(above, Tensor):
-            return None
-        below: Slope | None = None if self.exact else self.lower[0]
-        if slope is not None and self.free is not None:
-            below = torch.where(self.free, slope.clamp(*self.free_range), self.lower[0])
-        if isinstance(below, float) or self.shapes[0][1:] != a.shape[2:]:
-            return None
-        found = wide.pull(a, below, above, self.upper_intercept, self.absolute, price)
-        return None if found is None else Pulled((found[0],), *found[1:])
-
-    def _written_out(self, a: Tensor) -> bool:
-        """Does the pass with gradients have a written-out form? For activations with one bend."""
-        slopes = (*self.lower, *self.upper)
-        return (
-            self.lower_intercept is None
-            and self.owes == 0.0  # no rounding control
-            and len(slopes) == 2
-            and all(isinstance(s, Tensor) and s.shape == a.shape[1:] for s in slopes)
+    def pull(self, a: Tensor, slope: Tensor | None = None, price: rows.Price | None = None) -> Pulled:
+        """``price``: compute this of the coefficients too, if that saves a pass over them."""
+        lower = self._lower(slope)
+        below, above, exact = lower[0], self.upper[0], lower[0] is self.upper[0]
+        own = len(self.upper) == 1 and self.shapes[0][1:] == a.shape[2:]
+        if not (own and isinstance(below, Tensor) and isinstance(above, Tensor)):
+            return self._broadcast(a, lower)
+        plain = self.lower_intercept is None and slope is None and below.shape == above.shape == a.shape[1:]
+        if torch.is_grad_enabled() and plain:
+            found = pull_lines(a, None if exact else below, above, self.upper_intercept, self.absolute)
+            return Pulled((found[0],), found[1])
+        bottom, top = self.lower_intercept, self.upper_intercept
+        back, offset, priced = rows.pull(
+            a, None if exact else below, above, bottom, top, self.absolute, price
         )
+        return Pulled((back,), offset, priced)
 
-    def _pull(self, a: Tensor, slope: Tensor | None) -> tuple[tuple[Tensor, ...], Tensor]:
-        positive, negative = _parts(a)
-        lower = self.lower
-        if slope is not None and self.free is not None:
-            lower = (torch.where(self.free, slope.clamp(*self.free_range), self.lower[0]), *self.lower[1:])
-        back = tuple(
-            _times(negative, lo) + _times(positive, up)  # one of the two is 0: no rounding in the sum
+    def _lower(self, slope: Tensor | None) -> tuple[Slope, ...]:
+        """The lower slopes, the first replaced where it is free."""
+        if slope is None or self.free is None:
+            return self.lower
+        return (torch.where(self.free, slope.clamp(*self.free_range), self.lower[0]), *self.lower[1:])
+
+    def _broadcast(self, a: Tensor, lower: tuple[Slope, ...]) -> Pulled:
+        """``pull`` for several operands, operands that were repeated, and slopes that are numbers."""
+        positive = a.clamp(min=0)
+        negative = a - positive  # exact
+        back = [
+            # one of the two is 0: no rounding in the sum
+            _times(a, up) if lo is up else _times(negative, lo) + _times(positive, up)
             for lo, up in zip(lower, self.upper, strict=True)
-        )
-        return back, self._offset(positive, negative)
-
-    def _offset(self, positive: Tensor, negative: Tensor) -> Tensor:
+        ]
         offset = dot(positive, self.upper_intercept) + self.absolute
-        return offset if self.lower_intercept is None else offset + dot(negative, self.lower_intercept)
+        if self.lower_intercept is not None:
+            offset = offset + dot(negative, self.lower_intercept)
+        return Pulled(self._spread(back), offset)
 
     def with_lower(self, slopes: Slopes) -> Lines:
         """Another lower slope where it is free."""
@@ -244,12 +218,6 @@ def _paid(
     if free is not None:
         size = torch.where(free, torch.full_like(size, max(abs(end) for end in free_range)), size)
     return torch.where(size == 0, size, slightly_up(gamma(repeats + 2, x.dtype)) * size * wide)
-
-
-def _parts(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Positive and negative part; exact."""
-    positive = a.clamp(min=0)
-    return positive, a - positive
 
 
 def _times(a: Tensor, slope: Slope) -> Tensor:

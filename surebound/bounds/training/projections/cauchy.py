@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surebound.kernels.columns import MOST_COLUMNS, medians
+from surebound.kernels.medians import middle, positions
 
 
 def cauchy(shape: tuple[int, ...], generator: torch.Generator, like: Tensor) -> Tensor:
@@ -43,69 +43,28 @@ def median_of_half_cauchy(count: int) -> float:
     return total / len(positions(count))
 
 
-def positions(count: int) -> tuple[int, ...]:
-    """The places in order, from 1, of the one or two values in the middle."""
-    return ((count + 1) // 2,) if count % 2 else (count // 2, count // 2 + 1)
-
-
-@lru_cache
-def selection_network(count: int) -> tuple[tuple[int, int, bool, bool], ...]:
-    """Comparators (i, j, keep the smaller in i, keep the larger in j) that put the middle values in their places.
-
-    Batcher's odd-even merge sort, without what the middle does not depend on.
-    """
-    size, pairs = 1 << (count - 1).bit_length(), []
-    p = 1
-    while p < size:
-        k = p
-        while k >= 1:
-            for start in range(k % p, size - k, 2 * k):
-                for i in range(start, start + min(k, size - start - k)):
-                    if i // (2 * p) == (i + k) // (2 * p) and i + k < count:
-                        pairs.append((i, i + k))
-            k //= 2
-        p *= 2
-    wanted, kept = {j - 1 for j in positions(count)}, []
-    for i, j in reversed(pairs):
-        if i in wanted or j in wanted:
-            kept.append((i, j, i in wanted, j in wanted))
-            wanted |= {i, j}
-    return tuple(reversed(kept))
-
-
-def middle(columns: Tensor, wanted: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The sum (B, n) of the one or two values in the middle of |columns| (B, K, n), and the columns (B, 1 or 2, n)
-    they are found in. Infinite where it is not ``wanted`` (B, n)."""
-    count = columns.shape[1]
-    at = tuple(j - 1 for j in positions(count))
-    if count <= MOST_COLUMNS:
-        found = medians(columns.contiguous(), selection_network(count), at, wanted)
-        if found is not None:
-            return found
-    values, places = columns.abs().sort(1)
-    total = values[:, at[0] : at[-1] + 1].sum(1)
-    if wanted is not None:
-        total.masked_fill_(~wanted, torch.inf)
-    return total, places[:, at[0] : at[-1] + 1]
+def unbiased(count: int) -> float:
+    """What makes the sum of the middle values of so many columns an unbiased estimate."""
+    return 1.0 / (median_of_half_cauchy(count) * len(positions(count)))
 
 
 def middle_gradient(columns: Tensor, places: Tensor, g: Tensor, more: Tensor | None = None) -> Tensor:
-    """The gradient (B, K, n) of the columns from that g (B, n) of ``middle``'s sums, added to what else they have."""
+    """Return the gradient (K, B, n) of the columns from that g (B, n) of ``middle``'s sums, added to ``more``."""
     places = places.long()
-    signed = columns.gather(1, places).sign_().mul_(g.unsqueeze(1))
+    signed = columns.gather(0, places).sign_().mul_(g)
     result = torch.zeros_like(columns) if more is None else more.clone()
-    return result.scatter_add_(1, places, signed)
+    return result.scatter_add_(0, places, signed)
 
 
 class _Norms(torch.autograd.Function):
-    """columns (B, k, n) -> estimated l1 norms (B, n), and the columns again, so that gradients meet here once."""
+    """columns (k, B, n) -> estimated l1 norms (B, n), and the columns again, so that gradients meet here once."""
 
     @staticmethod
     def forward(ctx: Any, columns: Tensor) -> tuple[Tensor, Tensor]:
         total, places = middle(columns)
-        count = columns.shape[1]
+        count = columns.shape[0]
         ctx.save_for_backward(columns, places)
-        ctx.scale = 1.0 / (median_of_half_cauchy(count) * len(positions(count)))
+        ctx.scale = unbiased(count)
         return total * ctx.scale, columns.view_as(columns)
 
     @staticmethod
@@ -115,7 +74,7 @@ class _Norms(torch.autograd.Function):
 
 
 def estimated_norms(columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Estimates (B, *n) of the l1 norms that columns (B, k, *n) are projections of; use the columns returned."""
-    flat = columns.flatten(2)
+    """Estimate the l1 norms (B, *n) that columns (k, B, *n) are projections of; use the columns returned."""
+    flat = columns.flatten(2).contiguous()
     norms, same = _Norms.apply(flat)  # type: ignore[no-untyped-call]
-    return norms.reshape(columns.shape[0], *columns.shape[2:]), same.reshape(columns.shape)
+    return norms.reshape(columns.shape[1:]), same.reshape(columns.shape)

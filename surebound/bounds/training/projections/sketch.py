@@ -127,14 +127,14 @@ def _is_relu(node: Node) -> bool:
 
 
 def _draw(relaxed: Relaxed, projections: Projections) -> dict[str, Tensor]:
-    """Columns (k, *value) of the input's errors and of those that calls add, one draw for the whole batch."""
+    """Columns (k, 1, *value) of the input's errors and of those that calls add, one draw for the whole batch."""
     like = relaxed.bounds[relaxed.program.graph.input].center
     names = [relaxed.program.graph.input]
     names += [
         n.name for n in bounded_calls(relaxed.constants) if not isinstance(relaxed.steps[n.name], AffineStep)
     ]
     return {
-        name: cauchy((projections.count, *relaxed.bounds[name].shape[1:]), projections.generator, like)
+        name: cauchy((projections.count, 1, *relaxed.bounds[name].shape[1:]), projections.generator, like)
         for name in names
         if name in relaxed.bounds
     }
@@ -169,7 +169,7 @@ def _estimated(relaxed: Relaxed, noise: dict[str, Tensor], tasks: _Tasks, at: sl
 
 @dataclass(frozen=True)
 class _Form:
-    """center (B, *value) and columns (B, k, *value); B is 1 where all examples share the columns."""
+    """center (B, *value) and columns (k, B, *value)."""
 
     center: Tensor
     columns: Columns
@@ -271,10 +271,9 @@ class _Walk:
             return _Form(center, Columns(operands[0].columns.settled.u, lines.upper[0], *fresh))
         columns: Any = 0.0
         for slope, form in zip(lines.upper, operands, strict=True):
-            over = slope.unsqueeze(1) if isinstance(slope, Tensor) else slope
-            columns = columns + over * form.columns.tensor
+            columns = columns + slope * form.columns.tensor
         if fresh[0] is not None and fresh[1] is not None:
-            columns = torch.addcmul(columns, fresh[0].unsqueeze(1), fresh[1])
+            columns = torch.addcmul(columns, fresh[0], fresh[1])
         return _Form(center, Columns(columns))
 
     def _fresh(self, node: Node) -> _Form:
@@ -284,9 +283,8 @@ class _Walk:
 
 
 def _through(step: AffineStep, columns: Tensor) -> Tensor:
-    batch, count = columns.shape[:2]
     flat = columns.flatten(0, 1)
     if flat.dim() == 4 and flat.shape[1] > 1:
         flat = flat.contiguous(memory_format=torch.channels_last)
     out = step.linear(flat)
-    return out.reshape(batch, count, *out.shape[1:])
+    return out.reshape(*columns.shape[:2], *out.shape[1:])

@@ -6,7 +6,6 @@ bounds of a ReLU that is stable have no gradient at all. Columns that nothing fu
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,38 +13,36 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from surebound.bounds.training.projections.cauchy import (
-    median_of_half_cauchy,
-    middle,
-    middle_gradient,
-    positions,
-)
+from surebound.bounds.training.projections.cauchy import middle_gradient, unbiased
 from surebound.errors import BoundError
-from surebound.kernels.columns import Lines, Windows, matrix_backward
-from surebound.rules.layouts import Layer
+from surebound.kernels.medians import middle
+from surebound.kernels.products import Conv
+from surebound.kernels.sparse import Live, live, rows_adjoint, rows_product, rows_weight
+from surebound.rules.adjoint_gradient import matrix_gradient
+from surebound.rules.layouts import Layer, channels_last
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns slope u + gap noise (B, K, *value) that are multiplied out only where somebody needs them.
+    """Columns slope u + gap noise (K, B, *value) that are multiplied out only where somebody needs them.
 
-    Without u they are gap noise, with nothing else they are u. ``flat``: seen as vectors (B, K, n) from now on.
+    Without u they are gap noise, with nothing else they are u. ``flat``: seen as vectors (K, B, n) from now on.
     """
 
-    u: Tensor | None  # (B, K, *value)
+    u: Tensor | None  # (K, B, *value)
     slope: Tensor | None = None  # (B, *value)
     gap: Tensor | None = None  # (B, *value)
-    noise: Tensor | None = None  # (K, *value)
+    noise: Tensor | None = None  # (K, 1, *value)
     flat: bool = False
     norms: Tensor | None = None  # (B, *value), where they were estimated on the way
 
     @property
     def tensor(self) -> Tensor:
         """Multiplied out, with gradients."""
-        value = self.u if self.u is None or self.slope is None else self.slope.unsqueeze(1) * self.u
+        value = self.u if self.u is None or self.slope is None else self.slope * self.u
         if self.gap is not None and self.noise is not None:
-            fresh = self.gap.unsqueeze(1)
-            value = fresh * self.noise if value is None else torch.addcmul(value, fresh, self.noise)
+            fresh = self.gap * self.noise if value is None else torch.addcmul(value, self.gap, self.noise)
+            value = fresh
         if value is None:
             raise BoundError("columns need values or error terms")
         return value.flatten(2) if self.flat else value
@@ -57,6 +54,7 @@ class Columns:
         return self if done else Columns(self.tensor)
 
     def flattened(self) -> Columns:
+        """The same as vectors."""
         return replace(self, flat=True, norms=None)
 
     @property
@@ -76,8 +74,7 @@ class Columns:
 class Stage:
     """A weighted layer, and whether the norms of its values are wanted."""
 
-    layer: Layer
-    windows: Windows | None  # the form that has compiled kernels
+    conv: Conv | None  # None: a matrix
     inside: torch.Size  # the shape of an operand, (C, *size) or (n,)
     outside: torch.Size
     estimate: bool
@@ -97,8 +94,7 @@ class Stage:
         inside = columns.value
         if layer is None or not columns.lined or layer.matrix != (columns.flat or len(inside) == 1):
             return None
-        windows = None if layer.matrix else _windows(rest, inside, outside)
-        return cls(layer, windows, inside, outside, estimate, wanted)
+        return cls(layer.conv, inside, outside, estimate, wanted)
 
     def apply(self, columns: Columns, weight: Tensor) -> Columns:
         """The columns of the layer's value, without its bias."""
@@ -111,7 +107,7 @@ class Stage:
             None if u is None else raw(u, 2),
             None if slope is None else raw(slope, 1),
             raw(columns.gap, 1),
-            raw(columns.noise, 1),
+            raw(columns.noise, 2),
             weight,
             self,
         )
@@ -119,14 +115,24 @@ class Stage:
         return Columns(self._shaped(out, 2), norms=self._shaped(norms[0], 1) if norms else None)
 
     def product(self, v: Tensor, weight: Tensor) -> Tensor:
-        """W v (N, out) for v (N, in)."""
-        return _rows(self.layer.product(_images(v, self.inside, weight), weight, None))
+        """W v (K, B, out) for v (K, B, in)."""
+        size = () if self.conv is None else self.outside[1:]
+        return _rows(rows_product(self._live(v, self.inside), channels_last(weight), size, self.conv), v)
 
     def gradients(self, g: Tensor, v: Tensor, weight: Tensor, need_v: bool) -> tuple[Tensor | None, Tensor]:
-        """Of v and the weight, from those g (N, out) of the product."""
-        images = _images(g, self.outside, weight)
-        gv, gw = self.layer.backward(images, _images(v, self.inside, weight), weight, need_v)
-        return None if gv is None else _rows(gv), gw
+        """Of v and the weight, from those g (K, B, out) of the product."""
+        of_g, of_v, weight = self._live(g, self.outside), self._live(v, self.inside), channels_last(weight)
+        size = () if self.conv is None else self.inside[1:]
+        gv = _rows(rows_adjoint(of_g, weight, size, self.conv), g) if need_v else None
+        if self.conv is None:
+            return gv, matrix_gradient(of_g, of_v)
+        return gv, rows_weight(of_g, of_v.rows, weight, self.conv)
+
+    def _live(self, v: Tensor, shape: torch.Size) -> Live:
+        rows = v.flatten(0, 1)
+        if self.conv is not None:
+            rows = rows.view(-1, *shape[1:], shape[0]).movedim(-1, 1)
+        return live(rows, v.shape[0] if self.conv is None or self.conv.unpadded else 1)
 
     def _shaped(self, value: Tensor, lead: int) -> Tensor:
         if len(self.outside) == 1:
@@ -136,7 +142,7 @@ class Stage:
 
 
 class _Apply(torch.autograd.Function):
-    """u (B, K, n) or None, slope, gap (B, n), noise (K, n), weight -> the layer's columns (B, K, m), norms (B, m)."""
+    """u (K, B, n) or None, slope, gap (B, n), noise (K, 1, n), weight -> columns (K, B, m) and norms (B, m)."""
 
     @staticmethod
     def forward(
@@ -148,106 +154,46 @@ class _Apply(torch.autograd.Function):
         weight: Tensor,
         stage: Stage,
     ) -> Any:
-        lines = Lines(u, slope, gap, noise)
-        out = None
-        windows = Windows.matrix(weight) if weight.dim() == 2 else stage.windows
-        if windows is not None and windows.usable(lines):
-            out = windows.apply(lines, weight)
-        if out is None:
-            out = _block_by_block(lines, weight, stage)
+        out = stage.product(_lined(u, slope, gap, noise), weight)
         total = places = None
         if stage.estimate:
             total, places = middle(out, None if stage.wanted is None else raw(stage.wanted, 1))
         ctx.stage = stage
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(u, slope, gap, noise, weight, out if stage.estimate else None, places)
-        if total is None:
-            return out
-        return out, total * _scale(out)
+        return out if total is None else (out, total * unbiased(noise.shape[0]))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g_out: Tensor | None, g_norms: Tensor | None = None) -> Any:
         u, slope, gap, noise, weight, out, places = ctx.saved_tensors
-        lines, stage = Lines(u, slope, gap, noise), ctx.stage
-        g = None if g_norms is None else (g_norms * _scale_of(noise.shape[0])).contiguous()
-        g_out = None if g_out is None else g_out.contiguous()
-        found = None
-        wanted = ctx.needs_input_grad
-        if g_out is None and (g is None or not bool(g.any())):
-            return None, None, None, None, None, None
-        if stage.windows is not None and stage.windows.usable(lines) and wanted[2] == (u is not None):
-            found = stage.windows.backward(lines, weight, out, g_out, g, places)
-        elif weight.dim() == 2 and g_out is None and g is not None:
-            found = matrix_backward(lines, weight, out, g, places)
-        if found is None:
-            found = _backward(lines, weight, stage, out, g_out, g, places, wanted[2])
-        gu, g_slope, g_gap, g_weight = found
-        return gu, g_slope, g_gap, None, g_weight, None
+        if g_norms is not None and bool(g_norms.any()):
+            g_out = middle_gradient(out, places, g_norms * unbiased(noise.shape[0]), g_out)
+        if g_out is None:
+            return (None,) * 6
+        v, need_lines = _lined(u, slope, gap, noise), ctx.needs_input_grad[2]
+        gv, g_weight = ctx.stage.gradients(g_out.contiguous(), v, weight, need_lines)
+        if gv is None:
+            return None, None, None, None, g_weight, None
+        g_gap = _summed(gv, noise)
+        if u is None:
+            return None, None, g_gap, None, g_weight, None
+        g_slope = _summed(gv, u)
+        return gv.mul_(slope), g_slope, g_gap, None, g_weight, None
 
 
-def _backward(
-    lines: Lines,
-    weight: Tensor,
-    stage: Stage,
-    out: Tensor | None,
-    g_out: Tensor | None,
-    g: Tensor | None,
-    places: Tensor | None,
-    need_lines: bool,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor]:
-    """Gradients of u, slope, gap and weight by the layer's own, for the columns that have one."""
-    batch, count, n = lines.shape
-    if g is not None and out is not None and places is not None:
-        g_out = middle_gradient(out, places, g, g_out)
-    if g_out is None:
-        return None, None, None, torch.zeros_like(weight)
-    rows = (g_out != 0).any(2).flatten().nonzero().squeeze(1)
-    if rows.numel() == 0:
-        return None, None, None, torch.zeros_like(weight)
-    v = lines.apply().view(-1, n)
-    if rows.numel() == batch * count:
-        gv, gw = stage.gradients(g_out.flatten(0, 1), v, weight, need_lines)
-    else:
-        part, gw = stage.gradients(g_out.flatten(0, 1)[rows], v[rows], weight, need_lines)
-        gv = None if part is None else torch.zeros_like(v).index_copy_(0, rows, part)
-    if gv is None:
-        return None, None, None, gw
-    return *lines.backward(gv.view(batch, count, n)), gw
+def _summed(a: Tensor, b: Tensor) -> Tensor:
+    """The sum of a b (K, B, n) over columns, one after the other: no array of their size is made."""
+    total = torch.zeros_like(a[0])
+    for one, other in zip(a, b, strict=True):
+        total.addcmul_(one, other)
+    return total
 
 
-def _block_by_block(lines: Lines, weight: Tensor, stage: Stage, block: int = 8) -> Tensor:
-    """A few examples at a time, so that the columns before the layer stay in the cache."""
-    batch, count, _ = lines.shape
-    out = lines.gap.new_empty(batch, count, math.prod(stage.outside))
-    for first in range(0, batch, block):
-        at = slice(first, first + block)
-        part = Lines(
-            None if lines.u is None else lines.u[at],
-            None if lines.slope is None else lines.slope[at],
-            lines.gap[at],
-            lines.noise,
-        )
-        out[at] = stage.product(part.apply().flatten(0, 1), weight).view(-1, count, out.shape[2])
-    return out
-
-
-def _windows(rest: tuple[Any, ...], inside: torch.Size, outside: torch.Size) -> Windows | None:
-    """A convolution as the compiled kernels know it; None with padding, dilation or groups."""
-    weight = rest[0]
-    settings = dict(zip(("stride", "padding", "dilation", "groups"), rest[2:], strict=False))
-    groups = settings.pop("groups", 1)
-    sizes = {k: _pair(v) if not isinstance(v, str) else (1, 1) for k, v in settings.items()}
-    plain = sizes.get("padding", (0, 0)) == (0, 0) and sizes.get("dilation", (1, 1)) == (1, 1) and groups == 1
-    if weight.dim() != 4 or not plain:
-        return None
-    (c, h, w), (o, oh, ow), (kh, kw) = inside, outside, weight.shape[2:]
-    return Windows(h, w, c, oh, ow, o, kh, kw, *sizes.get("stride", (1, 1)))
-
-
-def _pair(value: Any) -> tuple[int, int]:
-    each = [value] if isinstance(value, int) else list(value)
-    return int(each[0]), int(each[-1])
+def _lined(u: Tensor | None, slope: Tensor | None, gap: Tensor, noise: Tensor) -> Tensor:
+    """slope u + gap noise (K, B, n)."""
+    fresh = gap * noise
+    return fresh if u is None or slope is None else fresh.addcmul_(slope, u)
 
 
 def raw(value: Tensor, lead: int) -> Tensor:
@@ -257,21 +203,7 @@ def raw(value: Tensor, lead: int) -> Tensor:
     return value.movedim(lead, -1).flatten(lead).contiguous()
 
 
-def _images(rows: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
-    """(N, n) as the layer wants them, with channels on axis 1."""
-    if weight.dim() == 2:
-        return rows
-    return rows.view(-1, *shape[1:], shape[0]).movedim(-1, 1)
-
-
-def _rows(value: Tensor) -> Tensor:
-    return value if value.dim() == 2 else value.movedim(1, -1).flatten(1)
-
-
-def _scale(columns: Tensor) -> float:
-    return _scale_of(columns.shape[1])
-
-
-def _scale_of(count: int) -> float:
-    """What makes the sum of the middle values of so many columns an unbiased estimate."""
-    return 1.0 / (median_of_half_cauchy(count) * len(positions(count)))
+def _rows(value: Tensor, like: Tensor) -> Tensor:
+    """(K B, C, *size) as (K, B, size * C)."""
+    flat = value if value.dim() == 2 else value.movedim(1, -1).flatten(1)
+    return flat.reshape(*like.shape[:2], -1)

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
 import torch
 from torch import Tensor
 
-from surebound.bounds.linear import steps
 from surebound.interval import Interval
-from surebound.kernels import build, wide
-from surebound.kernels.wide import NARROW, Price
-from surebound.numerics import Soundness, dot_rounding, gamma, sum_rounding, sum_up
+from surebound.kernels import ends, rounding, rows
+from surebound.kernels.rows import NARROW, Price
+from surebound.numerics import Soundness, dot_rounding, gamma, sum_up
 from surebound.rules import Context
 from surebound.rules.relax.lines import Lines
-from surebound.rules.relax.relu import hinge_lines, relu_lines
+from surebound.rules.relax.relu import relu_lines
 
 S, B, SHAPE = 3, 2, (5, 3, 3)
 NARROW_ROUNDING = Fraction(gamma(NARROW, torch.float32))
 
 
-@pytest.fixture(autouse=True)
-def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    if build.library() is None:
-        pytest.skip("no C compiler here")
-    monkeypatch.setattr(wide, "WORTH", 1)
+pytestmark = pytest.mark.usefixtures("always")
 
 
 def draw(*shape: int, seed: int = 0, last: bool = False) -> Tensor:
@@ -45,7 +41,6 @@ def exact(row: Tensor, v: Tensor) -> Fraction:
 
 def check_price(found: Tensor | None, a: Tensor, price: Price) -> None:
     """As exact as stated: sums in float64, those of sizes with runs in float32."""
-    assert found is not None
     assert price.plain is not None
     assert price.absolute is not None
     assert price.fixed is not None
@@ -68,7 +63,7 @@ def test_sums_are_as_exact_as_stated(rows_last: bool, last: bool) -> None:
     size = draw(B, *SHAPE, seed=2, last=last).abs()
     fixed = torch.tensor([1 / 3, 5.0], dtype=torch.float64)
     price = Price(plain, size, fixed)
-    check_price(wide.dot(a, price), a, price)
+    check_price(rows.dot(a, price), a, price)
 
 
 @torch.no_grad()
@@ -78,8 +73,7 @@ def test_maxima_over_boxes_are_rounded_up_to_the_next_number(rows_last: bool, la
     a, size = draw(S, B, *SHAPE, last=rows_last), draw(B, *SHAPE, seed=2, last=last).abs()
     offset = draw(S, B, 1, seed=3).squeeze(2).double() * (1 + 2.0**-40)
     rate = 4 * gamma(45 + 8, torch.float64)
-    best = wide.upper(a, -size, 2 * size, offset, rate)
-    assert best is not None
+    best = rows.upper(a, -size, 2 * size, offset, rate)
     for s in range(S):
         for b in range(B):
             end = torch.where(a[s, b] > 0, 2 * size[b], -size[b])
@@ -96,8 +90,7 @@ def test_a_maximum_that_is_a_float_stays_one() -> None:
     """With a payment that is too small to matter, and offsets of every kind."""
     a, box = torch.ones(5, 1, 16), torch.zeros(1, 16)
     offset = torch.tensor([1.0, -(2.0**-100), 2.0**-160, math.inf, -3.0], dtype=torch.float64).unsqueeze(1)
-    best = wide.upper(a, box, box, offset, 2.0**-60)
-    assert best is not None
+    best = rows.upper(a, box, box, offset, 2.0**-60)
     assert best.flatten().tolist() == [1.0, -(2.0**-100), 2.0**-149, math.inf, -3.0]
 
 
@@ -105,13 +98,12 @@ def test_a_maximum_that_is_a_float_stays_one() -> None:
 def test_sums_are_rounded_up() -> None:
     terms = [draw(S, B, 3, seed=k).double() * (1 + 2.0**-50) for k in range(5)]
     terms[3] = terms[3].transpose(0, 1).contiguous().transpose(0, 1)
-    found = wide.sum_up(terms, *sum_rounding(5))
-    assert found is not None
+    found = rounding.sum_up(terms)
     assert torch.equal(found, sum_up(torch.stack(terms)))
     for i, total in enumerate(found.flatten().tolist()):
         parts = [Fraction(float(t.flatten()[i])) for t in terms]
         assert 0 <= Fraction(total) - sum(parts) <= Fraction(2.0**-48) * sum(abs(p) for p in parts)
-    assert wide.sum_up([terms[0], terms[1][0]], *sum_rounding(2)) is None
+    assert not rounding.sum_up.applies([terms[0], terms[1][0]])
 
 
 @torch.no_grad()
@@ -125,8 +117,7 @@ def test_rows_back_through_lines(rows_last: bool, last: bool, kind: str) -> None
     lower = None if kind == "one line" else draw(*shape, seed=3, last=last)
     more, fixed = torch.tensor([[2.0**-30, 3.0], [5.0, 7.0]], dtype=torch.float64)
     price = Price(draw(1, SHAPE[0], 1, 1, seed=4), draw(B, *SHAPE, seed=5, last=last).abs(), fixed)
-    found = wide.pull(a, lower, upper, top, more, price)
-    assert found is not None
+    found = rows.pull(a, lower, upper, None, top, more, price)
     check_price(found[2], found[0], price)
     assert torch.equal(found[0], a * torch.where(a > 0, upper, upper if lower is None else lower))
     for s in range(S):
@@ -145,11 +136,9 @@ def test_prices_of_rows_longer_than_a_run(parts: str) -> None:
     a, upper, top, v, w = (torch.randn(1, 2, n, generator=torch.Generator().manual_seed(k)) for k in range(5))
     plain, absolute = v[:, 0] if "plain" in parts else None, w[0].abs() if "absolute" in parts else None
     none, price = torch.zeros(2, dtype=torch.float64), Price(plain, absolute)
-    found = wide.pull(a, None, upper[0], top[0], none, price)
-    assert found is not None
+    found = rows.pull(a, None, upper[0], None, top[0], none, price)
     assert torch.equal(found[0], a * upper)
-    for priced in (found[2], wide.dot(found[0], price)):
-        assert priced is not None
+    for priced in (found[2], rows.dot(found[0], price)):
         for b in range(2):
             row = found[0][0, b]
             total = exact(row, v[0, 0]) if plain is not None else Fraction(0)
@@ -162,15 +151,16 @@ def test_prices_of_rows_longer_than_a_run(parts: str) -> None:
 @pytest.mark.parametrize("shape", [(1, B, *SHAPE), (S, 1, *SHAPE), SHAPE])
 def test_slopes_of_other_shapes_are_left_to_pytorch(shape: tuple[int, ...]) -> None:
     a, upper = draw(S, B, *SHAPE), draw(B, *SHAPE, seed=1)
-    assert wide.pull(a, torch.zeros(shape), upper, upper, torch.zeros(B, dtype=torch.float64)) is None
+    given = a, torch.zeros(shape), upper, None, upper, torch.zeros(B, dtype=torch.float64)
+    assert not rows.pull.applies(*given)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("odd", [torch.zeros(B), torch.zeros(B + 1, dtype=torch.float64)])
 def test_numbers_of_examples_that_are_not_are_left_to_pytorch(odd: Tensor) -> None:
     a, upper = draw(S, B, *SHAPE), draw(B, *SHAPE, seed=1)
-    assert wide.pull(a, None, upper, upper, odd) is None
-    assert wide.dot(a, Price(None, upper.abs(), odd)) is None
+    assert not rows.pull.applies(a, None, upper, None, upper, odd)
+    assert not rows.dot.applies(a, Price(None, upper.abs(), odd))
 
 
 @torch.no_grad()
@@ -179,8 +169,7 @@ def test_sums_of_sizes_never_lose_more_than_they_say(entries: int) -> None:
     """Runs in float32 that all round the same way: one large summand, then many that it swallows."""
     a, size = torch.full((1, 1, entries), 2.0**-25), torch.ones(1, entries)
     a[..., :16] = 1.0
-    found = wide.dot(a, Price(None, size))
-    assert found is not None
+    found = rows.dot(a, Price(None, size))
     total = exact(a[0, 0], size[0])
     assert abs(Fraction(float(found)) - total) <= NARROW_ROUNDING * total
 
@@ -188,14 +177,18 @@ def test_sums_of_sizes_never_lose_more_than_they_say(entries: int) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("mode", [Soundness.NONE, Soundness.DEPLOYED])
 @pytest.mark.parametrize("last", [False, True])
-def test_the_lines_of_a_relu_are_the_same_bits(mode: Soundness, last: bool) -> None:
+def test_the_lines_of_a_relu_are_the_same_bits(
+    mode: Soundness, last: bool, switch: Callable[[bool], None]
+) -> None:
     low = draw(B, *SHAPE, last=last)
     high = low + draw(B, *SHAPE, seed=1, last=last).abs()
     low[0, 0], high[0, 0] = 0.0, 0.0
     low[0, 1], high[0, 1] = 0.0, 1e-42
     low[0, 2], high[0, 2] = -1e38, 1e38
     box = Interval(low, high)
-    quick, plain = relu_lines(Context(mode), box), hinge_lines(Context(mode), box, 0.0, 1.0)
+    quick = relu_lines(Context(mode), box)
+    switch(False)
+    plain = relu_lines(Context(mode), box)
     for name in ("upper_intercept", "absolute", "free"):
         assert torch.equal(getattr(quick, name), getattr(plain, name)), name
     assert torch.equal(quick.upper[0], plain.upper[0])  # type: ignore[arg-type]
@@ -208,16 +201,19 @@ def test_the_lines_of_a_relu_are_the_same_bits(mode: Soundness, last: bool) -> N
 def test_what_is_not_finite_is_left_to_pytorch_and_never_lost(odd: float) -> None:
     low, high = draw(B, 9), draw(B, 9).abs()
     high[0, 0] = odd
-    assert wide.relu_lines(low, high.abs(), True, 1e-38, 1.0, 0.0, 0.0) is None
+    pay = ends.Payment(1e-38, 1.0, 0.0, 0.0)
+    for mine, theirs in zip(
+        ends.hinge(low, high.abs(), 0.0, 1.0, pay),
+        ends.hinge.reference(low, high.abs(), 0.0, 1.0, pay),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
     a = draw(S, B, 9)
     a[1, 1, 8] = math.nan
-    found, size = wide.dot(a, Price(None, torch.ones(B, 9))), torch.ones(B, 9)
+    found, size = rows.dot(a, Price(None, torch.ones(B, 9))), torch.ones(B, 9)
     none = torch.zeros(B, dtype=torch.float64)
-    back = wide.pull(a, size, size, size, none)
-    best = wide.upper(a, size, size, torch.zeros(S, B, dtype=torch.float64), 0.0)
-    assert found is not None
-    assert back is not None
-    assert best is not None
+    back = rows.pull(a, size, size, None, size, none)
+    best = rows.upper(a, size, size, torch.zeros(S, B, dtype=torch.float64), 0.0)
     for value in (found, back[0][..., 8], back[1], best):
         assert bool(value[1, 1].isnan())
 
@@ -226,9 +222,8 @@ def test_what_is_not_finite_is_left_to_pytorch_and_never_lost(odd: float) -> Non
 @pytest.mark.parametrize("last", [False, True])
 def test_errors_grow_as_pytorch_grows_them(last: bool) -> None:
     size, x = draw(B, *SHAPE, last=last).abs(), draw(B, seed=1).abs()
-    plain, known = steps._grown(size.clone(), x, 0.3, 0.01, 1e30)
-    found = wide.grow(size, None, x, 0.3, 0.01, 1e30)
-    assert found is not None
+    plain, known = rounding.grow.reference(size.clone(), None, x, 0.3, 0.01, 1e30)
+    size, found = rounding.grow(size, None, x, 0.3, 0.01, 1e30)
     assert torch.equal(found, known)
     torch.testing.assert_close(size, plain, rtol=2.0**-22, atol=0)
 
@@ -242,31 +237,30 @@ def test_errors_beyond_the_limit_are_infinite_and_nan_stays(odd: float, where: s
         size[1, 3] = odd
     else:
         x[1] = odd
-    plain, known = steps._grown(size.clone(), x, 0.3, 0.01, 1e30)
-    found = wide.grow(size, None, x, 0.3, 0.01, 1e30)
-    assert found is not None
+    plain, known = rounding.grow.reference(size.clone(), None, x, 0.3, 0.01, 1e30)
+    size, found = rounding.grow(size, None, x, 0.3, 0.01, 1e30)
     torch.testing.assert_close(found, known, rtol=0, atol=0, equal_nan=True)
     torch.testing.assert_close(size, plain, rtol=2.0**-22, atol=0, equal_nan=True)
     assert where == "x" or not bool(size[1, 3] < math.inf)
 
 
 def test_gradients_are_left_to_pytorch() -> None:
-    assert wide.dot(torch.ones(S, B, 9), Price(None, torch.ones(B, 9))) is None
-    none = torch.zeros(B, dtype=torch.float64)
-    assert wide.pull(torch.ones(S, B, 9), None, torch.ones(B, 9), torch.ones(B, 9), none) is None
+    a, ones, none = torch.ones(S, B, 9), torch.ones(B, 9), torch.zeros(B, dtype=torch.float64)
+    assert not rows.dot.applies(a, Price(None, ones))
+    assert not rows.pull.applies(a, None, ones, None, ones, none)
 
 
 @torch.no_grad()
-def test_lines_pull_the_same_with_and_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_pull_the_same_with_and_without_kernels(switch: Callable[[bool], None]) -> None:
     low = draw(B, *SHAPE, last=True)
     box = Interval(low, low + draw(B, *SHAPE, seed=1, last=True).abs())
     lines, a = relu_lines(Context(Soundness.DEPLOYED), box), draw(S, B, *SHAPE)
     assert isinstance(lines, Lines)
     slope = torch.rand(S, B, *SHAPE)
     for own in (None, slope, slope[0]):
-        monkeypatch.setattr(wide, "WORTH", 1)
+        switch(True)
         quick = lines.pull(a, own)
-        monkeypatch.setattr(wide, "WORTH", 1 << 40)
+        switch(False)
         plain = lines.pull(a, own)
         assert torch.equal(quick.coefficients[0], plain.coefficients[0])
         torch.testing.assert_close(quick.offset, plain.offset, rtol=1e-5, atol=1e-3)

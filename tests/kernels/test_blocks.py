@@ -1,4 +1,4 @@
-"""Compiled passes and their fallback: the same bits; and whatever goes wrong with a compiler breaks nothing."""
+"""Compiled passes and their references: the same bits; and whatever goes wrong with a compiler breaks nothing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from surebound import kernels, models
+from surebound import models
 from surebound.bounds import training_pass
 from surebound.graph import program_of
-from surebound.kernels import build, fallback
+from surebound.kernels import blocks, build, ends
 
 
 @pytest.fixture(autouse=True)
@@ -49,60 +49,53 @@ def same_bits(a: Tensor | None, b: Tensor | None) -> bool:
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("rows", [1, 5, 40])
-def test_relu_of_bounds_has_the_bits_of_the_fallback(monkeypatch, rows, layout):
+def test_relu_of_bounds_has_the_bits_of_its_reference(always, monkeypatch, rows, layout):
     compiled()
-    monkeypatch.setattr(kernels, "_threads", lambda: 2)
-    monkeypatch.setattr(kernels, "WORTH", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     both, radius = (v.reshape(rows, 4, 15, 15).to(memory_format=layout) for v in values(rows, 900, 1))
-    calls = []
-    monkeypatch.setattr(fallback, "relu_of_bounds", lambda *a: calls.append(a))
-    mine = kernels.relu_of_bounds(both.clone(), radius.clone())
-    assert not calls, "the compiled pass was taken"
+    monkeypatch.setattr(ends.relu_of_bounds, "reference", None)  # the compiled pass is taken
+    mine = ends.relu_of_bounds(both.clone(), radius.clone())
     monkeypatch.undo()
-    reference = fallback.relu_of_bounds(both.clone(), radius.clone())
+    reference = ends.relu_of_bounds.reference(both.clone(), radius.clone())
     for got, wanted in zip(mine, reference, strict=True):
         assert same_bits(got, wanted) and got.stride() == wanted.stride()
 
 
 @pytest.mark.parametrize("shape", [(1, 2, 1, 3), (3, 5, 9, 11), (7, 3, 20, 30)])
-def test_channels_are_put_outermost_only_where_they_are_not(monkeypatch, shape):
-    compiled()
-    monkeypatch.setattr(kernels, "WORTH", 0)
+def test_channels_are_put_outermost_only_where_they_are_not(always, shape):
     x = torch.randn(shape)
-    assert kernels.channels_outermost(x) is x
-    assert kernels.channels_outermost(x.mT) is not None and torch.equal(
-        kernels.channels_outermost(x.mT), x.mT
-    )
-    moved = kernels.channels_outermost(x.to(memory_format=torch.channels_last))
+    assert blocks.channels_outermost(x) is x
+    assert blocks.channels_outermost(x.mT) is not None and torch.equal(blocks.channels_outermost(x.mT), x.mT)
+    moved = blocks.channels_outermost(x.to(memory_format=torch.channels_last))
     assert moved.is_contiguous() and torch.equal(moved, x)
 
 
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (7, 13), (300, 32), (900, 101), (20, 3200)])
-def test_compiled_and_fallback_give_the_same_bits(monkeypatch, rows, columns, parts, scaled):
+def test_compiled_and_reference_give_the_same_bits(monkeypatch, rows, columns, parts, scaled):
     compiled()
-    monkeypatch.setattr(kernels, "_threads", lambda: 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     both, radius = values(rows, columns, parts)
     scale, shift = (torch.randn(columns), torch.randn(columns)) if scaled else (None, None)
     for limit in (columns, columns // 2):
-        mine = kernels.columns_on(both, radius, scale, shift, limit)
-        reference = fallback.columns_on(both, radius, scale, shift, limit)
+        mine = blocks.columns_on(both, radius, scale, shift, limit)
+        reference = blocks.columns_on.reference(both, radius, scale, shift, limit)
         assert (mine is None) == (reference is None)
         assert mine is None or torch.equal(mine, reference)
     on = torch.arange(0, columns, 2)
     for chosen in (None, on):
-        mine = kernels.relu(both, radius, scale, shift, chosen)
-        reference = fallback.relu(both, radius, scale, shift, chosen)
+        mine = blocks.relu(both, radius, scale, shift, chosen)
+        reference = blocks.relu.reference(both, radius, scale, shift, chosen)
         assert all(map(same_bits, mine, reference))
         g, gr = torch.randn_like(mine[0]), torch.randn_like(mine[1])
-        back = kernels.relu_backward(g, gr, mine[2])
-        assert all(map(same_bits, back, fallback.relu_backward(g, gr, mine[2])))
+        back = blocks.relu_backward(g, gr, mine[2])
+        assert all(map(same_bits, back, blocks.relu_backward.reference(g, gr, mine[2])))
         to = torch.arange(g.shape[1]) * 3 + 1
-        back = kernels.relu_backward(g, gr, mine[2], to, 3 * g.shape[1])
-        assert all(map(same_bits, back, fallback.relu_backward(g, gr, mine[2], to, 3 * g.shape[1])))
-    kept = kernels.relu(both.clone(), radius.clone(), scale, shift, None)
-    assert all(map(same_bits, kernels.relu(both, radius, scale, shift, None, owned=True), kept))
+        back = blocks.relu_backward(g, gr, mine[2], to, 3 * g.shape[1])
+        assert all(map(same_bits, back, blocks.relu_backward.reference(g, gr, mine[2], to, 3 * g.shape[1])))
+    kept = blocks.relu(both.clone(), radius.clone(), scale, shift, None)
+    assert all(map(same_bits, blocks.relu(both, radius, scale, shift, None, owned=True), kept))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +103,7 @@ def test_compiled_and_fallback_give_the_same_bits(monkeypatch, rows, columns, pa
 )
 def test_folding_windows_is_the_gradient_of_a_convolution(monkeypatch, size, kernel, stride, pad):
     compiled()
-    monkeypatch.setattr(kernels, "_threads", lambda: 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     x, w = torch.randn(20, 5, size, size, requires_grad=True), torch.randn(7, 5, kernel, kernel)
     y = F.conv2d(x, w, stride=stride, padding=pad)
     g = torch.randn_like(y)
@@ -118,13 +111,13 @@ def test_folding_windows_is_the_gradient_of_a_convolution(monkeypatch, size, ker
     matrix = w.permute(0, 2, 3, 1).reshape(7, -1)
     windows = (g.movedim(1, -1).reshape(-1, 7) @ matrix).view(20, *y.shape[2:], kernel, kernel, 5)
     args = windows, (size, size), (stride, stride), (pad, pad)
-    torch.testing.assert_close(kernels.fold(*args).movedim(-1, 1), expected, atol=1e-4, rtol=1e-4)
-    assert torch.equal(kernels.fold(*args), fallback.fold(*args))
+    torch.testing.assert_close(blocks.fold(*args).movedim(-1, 1), expected, atol=1e-4, rtol=1e-4)
+    assert torch.equal(blocks.fold(*args), blocks.fold.reference(*args))
 
 
 def test_relu_of_a_box_is_the_box_of_the_relus():
     both, radius = torch.randn(20, 6), torch.rand(10, 6)
-    out, out_radius, mask = kernels.relu(both.clone(), radius.clone())
+    out, out_radius, mask = blocks.relu(both.clone(), radius.clone())
     center = both[10:]
     lower, upper = (center - radius).relu(), (center + radius).relu()
     torch.testing.assert_close(out[:10], both[:10].relu())
@@ -134,7 +127,7 @@ def test_relu_of_a_box_is_the_box_of_the_relus():
 
 
 @pytest.mark.parametrize("batch_norm", [False, True])
-def test_a_training_step_has_the_same_bits_without_compiled_kernels(monkeypatch, batch_norm):
+def test_a_training_step_has_the_same_bits_without_compiled_kernels(switch, batch_norm):
     compiled()
     torch.manual_seed(0)
     net = models.small((1, 12, 12), batch_norm=batch_norm)
@@ -144,8 +137,8 @@ def test_a_training_step_has_the_same_bits_without_compiled_kernels(monkeypatch,
                 p[::2] -= 8.0
     x, labels = torch.rand(6, 1, 12, 12), torch.randint(0, 10, (6,))
     results = []
-    for library in (kernels.library, lambda: None):
-        monkeypatch.setattr(kernels, "library", library)
+    for on in (True, False):
+        switch(on)
         mine = copy.deepcopy(net)
         done = training_pass(program_of(mine, x), x, labels, 0.05, batch_statistics=batch_norm)
         loss = F.cross_entropy(done.logits, labels) + F.cross_entropy(done.margins, labels)
@@ -161,13 +154,13 @@ def test_where_there_is_a_compiler_the_kernels_compile(caplog):
     assert build.library() is not None, caplog.text
 
 
-def test_without_a_compiler_the_fallback_is_used_and_said_once(monkeypatch, caplog, tmp_path):
+def test_without_a_compiler_references_are_used_and_said_once(monkeypatch, caplog, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(build.shutil, "which", lambda _name: None)
     with caplog.at_level(logging.WARNING, logger="surebound"):
-        assert kernels.library() is None and kernels.library() is None
-        kernels.relu(torch.randn(4, 3), torch.rand(2, 3))
+        assert build.library() is None and build.library() is None
+        blocks.relu(torch.randn(4, 3), torch.rand(2, 3))
     assert (
         [r.getMessage() for r in caplog.records].count(caplog.records[0].getMessage())
         == len(caplog.records)
@@ -180,7 +173,7 @@ def test_a_library_without_its_source_breaks_nothing(monkeypatch, caplog):
     monkeypatch.setattr(build, "SOURCE", "")
     with caplog.at_level(logging.WARNING, logger="surebound"):
         assert build.library() is None
-    assert "kernels.c is not where the library is installed" in caplog.text
+    assert "their source is not where the library is installed" in caplog.text
 
 
 @pytest.mark.parametrize("compiler", ["false", "/nonexistent/cc"])
@@ -212,15 +205,15 @@ def test_built_once_and_found_in_the_cache(monkeypatch, tmp_path):
     assert list(Path(tmp_path).rglob("*.so")) == [made]
 
 
-def test_a_signed_sum_has_the_bits_of_the_fallback(monkeypatch):
+def test_a_signed_sum_has_the_bits_of_the_reference(monkeypatch):
     compiled()
-    monkeypatch.setattr(kernels, "_threads", lambda: 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     draws = torch.Generator().manual_seed(1)
     a, b, w = (torch.randn(9, 16, 16, 16, generator=draws) for _ in range(3))
     w[0] = 0.0
     for layout in (torch.contiguous_format, torch.channels_last):
         parts = [v.to(memory_format=layout) for v in (a, b, w)]
-        expected = fallback.add_signed(parts[0].clone(), *parts[1:])
-        assert torch.equal(kernels.add_signed(parts[0].clone(), *parts[1:]), expected)
-    mixed = kernels.add_signed(a.clone(), b.to(memory_format=torch.channels_last), w)
-    assert torch.equal(mixed, fallback.add_signed(a.clone(), b, w))
+        expected = blocks.add_signed.reference(parts[0].clone(), *parts[1:])
+        assert torch.equal(blocks.add_signed(parts[0].clone(), *parts[1:]), expected)
+    mixed = blocks.add_signed(a.clone(), b.to(memory_format=torch.channels_last), w)
+    assert torch.equal(mixed, blocks.add_signed.reference(a.clone(), b, w))

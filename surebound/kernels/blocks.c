@@ -41,7 +41,7 @@ static int64_t scan(const float *clean, const float *mu, const float *r, const f
     return count;
 }
 
-int64_t surebound_scan(const float *clean, const float *mu, const float *r, const float *scale, const float *shift,
+int64_t surebound_columns_on(const float *clean, const float *mu, const float *r, const float *scale, const float *shift,
                        int64_t rows, int64_t columns, int64_t limit, uint8_t *on, int64_t threads) {
     if (rows * columns < SMALL) threads = 1;
     int32_t *found = malloc(threads * columns * sizeof *found);
@@ -133,23 +133,6 @@ void surebound_relu(const float *clean, const float *mu, const float *r, const f
         pick_radius(r + from, out_r + to, on, n, scale);
         relu_row(clean ? out_clean + to : NULL, out_mu + to, out_r + to, clean ? out_clean + to : NULL, out_mu + to, out_r + to,
                  mask + to, n);
-    }
-}
-
-/* ReLU of the bounds centre -+ radius, in place: centre <- new centre, radius <- new width. */
-void surebound_relu_of_bounds(float *center, float *radius, int64_t total, int64_t threads) {
-    int64_t block = 4096, blocks = (total + block - 1) / block;
-#pragma omp parallel for num_threads(threads) if (total >= SMALL) schedule(static)
-    for (int64_t b = 0; b < blocks; b++) {
-        float *m = center + b * block, *d = radius + b * block;
-        int64_t n = total - b * block < block ? total - b * block : block;
-#pragma omp simd
-        for (int64_t j = 0; j < n; j++) {
-            float u = m[j] + d[j], l = u - 2.0f * d[j];
-            u = RELU(u), l = RELU(l);
-            float w = u - l;
-            m[j] = l + 0.5f * w, d[j] = w;
-        }
     }
 }
 
@@ -247,5 +230,19 @@ void surebound_fold(const float *windows, int64_t images, int64_t oh, int64_t ow
 #pragma omp simd
                     for (int64_t j = first * c; j < last * c; j++) to[j] += from[j];
                 }
+    }
+}
+
+/* Windows of images, the adjoint of surebound_fold: images (images, h, w, c) -> (images, oh, ow, kh, kw, c), no padding. */
+void surebound_unfold(const float *from, int64_t images, int64_t oh, int64_t ow, int64_t kh, int64_t kw, int64_t c, int64_t h,
+                      int64_t w, int64_t sy, int64_t sx, float *windows, int64_t threads) {
+#pragma omp parallel for num_threads(threads) if (images * h * w * c >= SMALL) schedule(static)
+    for (int64_t i = 0; i < images; i++) {
+        const float *image = from + i * h * w * c;
+        float *to = windows + i * oh * ow * kh * kw * c;
+        for (int64_t y = 0; y < oh; y++)
+            for (int64_t x = 0; x < ow; x++)
+                for (int64_t k = 0; k < kh; k++, to += kw * c)
+                    memcpy(to, image + ((y * sy + k) * w + x * sx) * c, kw * c * sizeof *to);
     }
 }
