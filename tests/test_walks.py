@@ -19,7 +19,8 @@ ALLOWED = {
     "graph/walk.py": "the walks themselves",
     "graph/program.py": "facts of a graph that are derived once, and its queries",
     "graph/trace.py:_graph": "what torch.export found, which becomes a graph",
-    "graph/onnx/importer.py:import_model": "the nodes of an ONNX file, which become a graph",
+    "graph/onnx/importer.py": "the nodes of an ONNX file, which become a graph or are refused",
+    "graph/onnx/build.py:_with_targets": "the calls of a graph that was sent without its functions",
     "vnnlib/interface.py:_structure": "the nodes of an ONNX file, compared with those of another",
     "vnnlib/files.py:_check_export": "the nodes of an ONNX file, by name",
     "vnnlib/operators.py:check_operators": "the nodes of an ONNX file, each run by itself",
@@ -66,7 +67,7 @@ def forbidden(root: Path) -> list[str]:
 
 def test_only_the_walk_loops_over_calls() -> None:
     assert forbidden(PACKAGE) == []
-    assert len(ALLOWED) <= 9
+    assert len(ALLOWED) <= 10
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,9 @@ _DEPTH = 4
 class Fingerprint:
     """What tracing a module could see, flat; equal only if nothing of it has changed.
 
-    Parameters and buffers count by identity, shape and dtype: a Program reads their values at every call. Leaves that
-    count by their identity are held, so that no other one can get their number; modules and methods are not, because
-    of a parent held here the cache could never let go.
+    Parameters and buffers count by shape, dtype and who shares them: a Program reads them by name at every call.
+    Leaves that count by their identity are held, so that no other one can get their number; modules and methods are
+    not, because of a parent held here the cache could never let go.
     """
 
     __slots__ = ("_held", "_seen")
@@ -76,8 +76,7 @@ class Fingerprint:
                 for name, value in group.items():
                     seen.append(name)
                     if value is not None:
-                        self._held.append(value)
-                        seen += (id(value), value.shape, value.dtype)
+                        seen += (known.setdefault(id(value), len(known)), value.shape, value.dtype)
             children = entries["_modules"]
             if children:
                 seen += children
