@@ -134,7 +134,7 @@ def test_verdicts_under_autocast_are_those_of_the_network(close_call, first):
         with pytest.warns(AutocastWarning):
             (verdict,) = sb.decide(net, region, sb.Spec.label(0))
         with pytest.warns(AutocastWarning):
-            (record,) = sb.verify(net, x, torch.tensor([0]), "1e-6")
+            (record,) = sb.verify(net, sb.LinfBall(x, "1e-6", clip=(0, 1)), torch.tensor([0]))
         with pytest.warns(AutocastWarning):
             attacked = sb.attack(net, x, torch.tensor([0]), "1e-6")
     assert verdict.status.value == record.verdict.status.value == "falsified"

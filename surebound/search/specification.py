@@ -23,12 +23,13 @@ from surebound.graph.fit import evaluating
 from surebound.graph.runs import Runs, assemble
 from surebound.numerics import Soundness, exact_fraction
 from surebound.region import Box, Region, check_region
+from surebound.search.agreement import check_agreement
 from surebound.search.formula import STAGES, decide_formula
 from surebound.search.problem import Problem
 from surebound.search.rule import SPLITS
 from surebound.spec import LinearSpec, Run, Spec, check_labels
 from surebound.spec.formula import Atom, holds, opposite
-from surebound.verdict import Verdict
+from surebound.verdict import Status, Verdict
 
 
 def decide(
@@ -83,7 +84,7 @@ class _Example:
     """One example's question, and the point that answers it."""
 
     def __init__(self, model: nn.Module, runs: Runs, region: Region, mode: Soundness) -> None:
-        self._model, self._runs, self._mode = model, runs, mode
+        self._model, self._runs, self._region = model, runs, region
         self._shape = region.reference.shape
         low, high = ends(region)
         places = [entry for _, entry in runs.free]
@@ -102,8 +103,17 @@ class _Example:
         found = decide_formula(
             self._problem, self._judge, deadline, seed=seed, stages=stages, tolerance=tolerance
         )
+        if found.status is Status.ROBUST:
+            self._check_networks(seed)
         # What was judged is the merged input; the witness is the points that it stands for.
         return found if found.witness is None else dataclasses.replace(found, witness=self._witness)
+
+    def _check_networks(self, seed: int) -> None:
+        """Raise unless every network of the property still computes what was bounded, at points of the region."""
+        others = (run.network for run, _ in self._runs.scope.outputs)
+        for network in dict.fromkeys(self._model if each is None else each for each in others):
+            program = program_of(network, self._region.reference)
+            check_agreement(program, network, self._region, seed)
 
     def _judge(self, x: Tensor) -> bool:
         """Is the property violated at a merged input (1, *input), by what the networks themselves compute there?"""

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from surebound.region import LinfBall
+from surebound.search.agreement import check_agreement
 from surebound.search.cascade import Cascade
 from surebound.search.record import Record
 from surebound.search.verdicts import Example, Setting, StageFailure, decide
 from surebound.search.workspace import Workspace
 from surebound.verdict import Status
-from surebound.verify.agreement import check_agreement
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

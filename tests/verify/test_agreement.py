@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import surebound as sb
 from surebound.errors import StoreError, TraceMismatchError
 from surebound.graph import program_of
-from surebound.verify.agreement import check_agreement
+from surebound.search.agreement import check_agreement
 from surebound.verify.identity import code_version, network_digest, sources
 from surebound.verify.run import identity_of
 from surebound.verify.store import Store
@@ -36,13 +36,17 @@ IMAGES, LABELS = torch.tensor([[0.6, 0.4], [0.9, 0.1]]), torch.tensor([0, 0])
 
 def test_a_change_that_no_fingerprint_sees_is_an_error_not_a_verdict(scale: list[float]) -> None:
     net = ReadsGlobal()
-    assert [r.verdict.status.value for r in sb.verify(net, IMAGES, LABELS, "1/100")] == ["robust", "robust"]
+    assert [
+        r.verdict.status.value for r in sb.verify(net, sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS)
+    ] == ["robust", "robust"]
     scale[0] = 1.00001  # the prediction is the same: only a comparison with the program tells
-    found = sb.verify(net, IMAGES, LABELS, "1/100")
+    found = sb.verify(net, sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS)
     assert [r.verdict.status.value for r in found] == ["error", "error"]
     assert "call surebound.forget(model)" in found.records[0].verdict.detail.lower()
     sb.forget(net)
-    assert [r.verdict.status.value for r in sb.verify(net, IMAGES, LABELS, "1/100")] == ["robust", "robust"]
+    assert [
+        r.verdict.status.value for r in sb.verify(net, sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS)
+    ] == ["robust", "robust"]
 
 
 def test_a_difference_of_a_few_last_places_is_rounding(scale: list[float]) -> None:
@@ -100,13 +104,13 @@ def test_another_network_gets_no_results_of_this_one(name: str, tmp_path: Path) 
     net = Slope()
     other = net.changed(name)
     assert repr(net) == repr(other) and net.state_dict().keys() == other.state_dict().keys()
-    first = sb.verify(net, IMAGES, LABELS, "1/100", out=tmp_path)
+    first = sb.verify(net, sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS, out=tmp_path)
     assert [record.verdict.status.value for record in first] == ["robust", "robust"]
     with pytest.raises(StoreError, match="results of another specification"):
-        sb.verify(other, IMAGES, LABELS, "1/100", out=tmp_path)
-    mixed = sb.verify(other, IMAGES, LABELS, "1/100", out=tmp_path, mix=True)
+        sb.verify(other, sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS, out=tmp_path)
+    mixed = sb.verify(other, sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS, out=tmp_path, mix=True)
     assert [record.verdict.status.value for record in mixed] == ["falsified", "falsified"]
-    again = sb.verify(copy.deepcopy(net), IMAGES, LABELS, "1/100", out=tmp_path, mix=True)
+    again = sb.verify(copy.deepcopy(net), sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS, out=tmp_path, mix=True)
     assert [record.verdict.status.value for record in again] == ["robust", "robust"]
 
 
@@ -116,13 +120,13 @@ def test_a_store_of_the_earlier_kind_is_read_but_not_gone_on_with(tmp_path: Path
     earlier = type(now)(
         now.weights, now.spec.partition("; program ")[0] + "; architecture 0123456789ab", now.code
     )
-    (record,) = sb.verify(net, IMAGES[:1], LABELS[:1], "1/100")
+    (record,) = sb.verify(net, sb.LinfBall(IMAGES[:1], "1/100", clip=(0, 1)), LABELS[:1])
     with Store.open(tmp_path / "results.db", earlier) as store:
         store.add([record], "c")
     with Store.read(tmp_path / "results.db") as store:
         assert [each.verdict.status.value for each in store.records()] == ["robust"]
     with pytest.raises(StoreError, match="can still be read and reported"):
-        sb.verify(net, IMAGES, LABELS, "1/100", out=tmp_path)
+        sb.verify(net, sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS, out=tmp_path)
 
 
 class Untraceable(nn.Module):
@@ -173,3 +177,13 @@ def test_any_changed_source_is_another_version(tmp_path: Path) -> None:
     assert sorted(map(str, known)) == ["flags.py", "kernels/a.c", "search/deep/b.py"]
     (tmp_path / "kernels" / "a.c").write_text("2")
     assert dict(sources(tmp_path)) != known
+
+
+def test_a_decision_is_about_the_networks_that_run(scale: list[float]) -> None:
+    net, region = ReadsGlobal(), sb.LinfBall(IMAGES, "1/100")
+    assert [v.status.value for v in sb.decide(net, region, sb.Spec.label(0))] == ["robust", "robust"]
+    scale[0] = 1.00001
+    with pytest.raises(TraceMismatchError, match="nothing is proved"):
+        sb.decide(net, region, sb.Spec.label(0))
+    with pytest.raises(TraceMismatchError, match="nothing is proved"):  # the other network of a property, too
+        sb.decide(nn.Flatten(), region, sb.Spec.equivalent(net, "1/10"))
