@@ -55,12 +55,12 @@ def decide(
     >>> net = nn.Linear(2, 2, bias=False).requires_grad_(False)
     >>> _ = net.weight.copy_(torch.tensor([[1.0, 1.0], [1.0, -1.0]]))
     >>> unit = Box(torch.zeros(1, 2), torch.ones(1, 2))
-    >>> decide(net, unit, Spec.within(-1, 2))[0].status.value
-    'robust'
+    >>> decide(net, unit, Spec.within(-2, 3))[0]
+    Verdict(robust by bounds, bound 0, float-sound)
     >>> decide(net, unit, Spec.never(1))[0].status.value
     'falsified'
-    >>> decide(net, unit, torch.tensor([0]))[0]
-    Verdict(robust by bounds, bound 0, float-sound)
+    >>> decide(net, Box(unit.upper / 2, unit.upper), torch.tensor([0]))[0].status.value  # labels
+    'robust'
     """
     specs = _checked(model, region, spec, stages, timeout)
     mode = Soundness.of(soundness)
