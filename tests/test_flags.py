@@ -136,7 +136,7 @@ def test_verdicts_under_autocast_are_those_of_the_network(close_call, first):
         with pytest.warns(AutocastWarning):
             (record,) = sb.verify(net, sb.LinfBall(x, "1e-6", clip=(0, 1)), torch.tensor([0]))
         with pytest.warns(AutocastWarning):
-            attacked = sb.attack(net, x, torch.tensor([0]), "1e-6")
+            attacked = sb.attack(net, region, torch.tensor([0]))
     assert verdict.status.value == record.verdict.status.value == "falsified"
     assert bool(attacked.success.all())
 

@@ -110,7 +110,9 @@ def test_another_network_gets_no_results_of_this_one(name: str, tmp_path: Path) 
         sb.verify(other, sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS, out=tmp_path)
     mixed = sb.verify(other, sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS, out=tmp_path, mix=True)
     assert [record.verdict.status.value for record in mixed] == ["falsified", "falsified"]
-    again = sb.verify(copy.deepcopy(net), sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS, out=tmp_path, mix=True)
+    again = sb.verify(
+        copy.deepcopy(net), sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS, out=tmp_path, mix=True
+    )
     assert [record.verdict.status.value for record in again] == ["robust", "robust"]
 
 
