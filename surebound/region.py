@@ -151,6 +151,12 @@ class LinfBall:
 Region = Box | LinfBall
 
 
+def project(x: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    """Return the closest point of a box; NaN becomes the lower end, because fmax and fmin ignore it."""
+    inside = torch.fmax(x, lower)
+    return torch.fmin(inside, upper, out=inside)
+
+
 def check_region(region: Region, *, empty: bool = False) -> None:
     """Refuse what is no region, before its attributes are missed, and a region of no examples unless ``empty``.
 

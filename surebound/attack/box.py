@@ -16,7 +16,7 @@ from torch import Tensor
 
 from surebound.errors import RegionError
 from surebound.numerics import exact_fraction, float_up, next_down, next_up
-from surebound.region import Box, Region
+from surebound.region import Box, Region, project
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,6 @@ class InnerBox:
 
     def __len__(self) -> int:
         return int(self.lower.shape[0])
-
-
-def project(x: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """The closest point of the box; NaN becomes the lower end, because fmax and fmin ignore it."""
-    inside = torch.fmax(x, lower)
-    return torch.fmin(inside, upper, out=inside)
 
 
 def _check_finite(*ends: Tensor) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from surebound.region import project
+
 #: How far of the box each step goes, and how many points run at a time.
 RATES = (0.25, 0.25, 0.25, 0.125, 0.125, 0.125, 0.0625, 0.0625, 0.03, 0.03, 0.015, 0.0075)
 _ROWS = 512
@@ -22,22 +24,17 @@ Network = Callable[[Tensor], Tensor]
 Climbed = Callable[[Tensor], tuple[Tensor, Callable[[], Tensor]]]
 
 
-def clip(x: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """Return the closest point of a box."""
-    return torch.minimum(torch.maximum(x, lower), upper)
-
-
 def ascent(
     climbed: Climbed, x: Tensor, lower: Tensor, upper: Tensor, rates: tuple[float, ...], deadline: float
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield points (N, *input) and their values (N,): the starts, then after every step."""
-    x, width = clip(x, lower, upper), upper - lower
+    x, width = project(x, lower, upper), upper - lower
     for rate in (*rates, 0.0):
         value, gradient = climbed(x)
         yield x, value
         if rate == 0.0 or time.monotonic() > deadline:
             return
-        x = clip(x + rate * width * gradient().nan_to_num(0.0).sign(), lower, upper)
+        x = project(x + rate * width * gradient().nan_to_num(0.0).sign(), lower, upper)
 
 
 def smallest_row(z: Tensor, c: Tensor, d: Tensor) -> Tensor:
@@ -85,4 +82,4 @@ def starts(lower: Tensor, upper: Tensor, seed: int, count: int) -> Tensor:
         draw = torch.rand(lower.shape, generator=generator).to(lower)
         made.append(lower + draw * (upper - lower))
     again = [count] + [1] * (lower.dim() - 1)
-    return clip(torch.cat(made), lower.repeat(again), upper.repeat(again))
+    return project(torch.cat(made), lower.repeat(again), upper.repeat(again))

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from surebound.attack import noise
-from surebound.attack.box import InnerBox, project
+from surebound.attack.box import InnerBox
 from surebound.attack.network import Network
 from surebound.attack.objective import Objective, broken, worst
 from surebound.attack.result import Ledger
+from surebound.region import project
 
 #: Ended rows are removed once they are this share of the batch: copying the others costs about as much as a
 #: few wasted rows.

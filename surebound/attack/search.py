@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from surebound.attack.base import Attack, Progress, Stop
-from surebound.attack.box import InnerBox, project
+from surebound.attack.box import InnerBox
 from surebound.attack.memory import DEFAULT_MEMORY, rows_within
 from surebound.attack.methods.pgd import PGD
 from surebound.attack.network import Model, Network, any_batch
@@ -16,7 +16,7 @@ from surebound.attack.rows import Problem
 from surebound.attack.tree import Tree
 from surebound.errors import InputError, SpecError
 from surebound.graph.fit import evaluating
-from surebound.region import Region, check_region
+from surebound.region import Region, check_region, project
 from surebound.spec import LinearSpec, Spec
 
 

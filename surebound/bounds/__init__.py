@@ -1,18 +1,24 @@
 """Bounds of outputs and specifications: functions, and the methods that they take.
 
-Methods walk a Program. They name no operator: what they know of one is in surebound.rules.
+Methods walk a Program. They name no operator: what they know of one is in surebound.rules. What training needs is
+imported when it is first used.
 """
 
 from __future__ import annotations
 
-from surebound.bounds.compact import CompactNetwork
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from surebound.bounds.forward.symbolic import Symbolic
 from surebound.bounds.forward.zonotope import Zonotope
 from surebound.bounds.interval import interval_bounds, propagate
 from surebound.bounds.linear.alpha import Adam
 from surebound.bounds.linear.crown import Crown, LinearBounds, linear_bounds
 from surebound.bounds.margins import METHODS, Method, worst_margins
-from surebound.bounds.training.engine import TrainingPass, training_pass
+
+if TYPE_CHECKING:
+    from surebound.bounds.compact import CompactNetwork
+    from surebound.bounds.training.engine import TrainingPass, training_pass
 
 __all__ = [
     "METHODS",
@@ -30,3 +36,12 @@ __all__ = [
     "training_pass",
     "worst_margins",
 ]
+
+_LATER = {"CompactNetwork": "compact", "TrainingPass": "training.engine", "training_pass": "training.engine"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+    return value

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from surebound.attack.box import InnerBox, project
+from surebound.attack.box import InnerBox
 from surebound.bounds.agreement import difference
 from surebound.errors import TraceMismatchError
 from surebound.flags import exact_kernels
 from surebound.graph import Program, forward
 from surebound.graph.fit import evaluating, in_batches
-from surebound.region import Region
+from surebound.region import Region, project
 
 #: Examples of a batch that are tried at most; each at one point, or at every kind of point if they are few.
 TRIED = 48

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from surebound.attack.climb import climb, clip, smallest_row
+from surebound.attack.climb import climb, smallest_row
 from surebound.bounds.linear.intermediate import relax
 from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.numerics import proved
+from surebound.region import project
 from surebound.search.branch_and_bound import Tree
 from surebound.search.mixing import mixed_upper
 from surebound.search.question import Question
@@ -107,7 +108,7 @@ class InputSplitter:
     def _attacked(self, batch: Boxes, slope: Tensor) -> Tensor | None:
         cases, confirm = self._question.cases[batch.case], self._question.confirm
         corner = torch.where(slope > 0, batch.upper_end, batch.lower)
-        middle = clip(batch.lower / 2 + batch.upper_end / 2, batch.lower, batch.upper_end)
+        middle = project(batch.lower / 2 + batch.upper_end / 2, batch.lower, batch.upper_end)
         points, twice = torch.cat([corner, middle]), torch.cat([cases.box, cases.box])
         value = smallest_row(self._program(points), cases.c.repeat(2, 1, 1), cases.d.repeat(2, 1))
         for i in (value >= 0).nonzero()[:_TRIES, 0].tolist():

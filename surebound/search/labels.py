@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from surebound.attack.box import InnerBox, project
+from surebound.attack.box import InnerBox
 from surebound.attack.objective import Classification
 from surebound.bounds.margins import worst_margins
 from surebound.graph import Program
 from surebound.numerics import Soundness
-from surebound.region import Region
+from surebound.region import Region, project
 from surebound.search.question import Cases, Confirm
 from surebound.search.workspace import Workspace
 

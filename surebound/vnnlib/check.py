@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surebound.attack.box import project
 from surebound.bounds.agreement import difference
 from surebound.errors import TraceMismatchError
 from surebound.graph import ImportedNetwork
 from surebound.graph.onnx.file import Model
 from surebound.graph.onnx.importer import imported
 from surebound.interval import Interval
+from surebound.region import project
 from surebound.vnnlib.operators import check_operators
 from surebound.vnnlib.runtime import Array, Session
 

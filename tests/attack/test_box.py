@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surebound.attack.box import InnerBox, project
+from surebound.attack.box import InnerBox
 from surebound.errors import RegionError
-from surebound.region import Box, LinfBall
+from surebound.region import Box, LinfBall, project
 
 DTYPES = {torch.float16: 16, torch.float32: 32, torch.float64: 64}
 radii = st.fractions(0, 2, max_denominator=10**6) | st.sampled_from(

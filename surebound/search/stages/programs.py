@@ -18,11 +18,11 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from surebound.attack.climb import clip
 from surebound.errors import BoundError, InputError, UnsupportedOperatorError
 from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.numerics import SOLVER_FEASIBILITY, WITNESS_MARGIN
+from surebound.region import project
 from surebound.search.mip import Encoding, tightest_bounds
 from surebound.search.question import Finding, Question, Questions
 from surebound.search.stages.base import Stage
@@ -186,7 +186,7 @@ class _Group:
     def here(self) -> Tensor:
         """The smallest rows (N,) in the middle of the box: no maximum over it is smaller."""
         box = self.question.cases.interval(self.number)
-        z = self.workspace.logits(clip(box.lower / 2 + box.upper / 2, box.lower, box.upper))
+        z = self.workspace.logits(project(box.lower / 2 + box.upper / 2, box.lower, box.upper))
         return self.question.cases.smallest(z.double())
 
     def suspicious_first(self) -> list[int]:
