@@ -165,8 +165,9 @@ def test_a_training_step(case, fast, statistics):
 @pytest.mark.parametrize("name", BY_NAME)
 def test_attacks(case, name):
     here, away, x, labels = case
-    expected = sb.attack(here.module, x, labels, "1/10", BY_NAME[name](), seed=1)
-    found = sb.attack(away.module, Elsewhere(x), Elsewhere(labels), "1/10", BY_NAME[name](), seed=1)
+    ball, other = sb.LinfBall(x, "1/10", clip=(0, 1)), sb.LinfBall(Elsewhere(x), "1/10", clip=(0, 1))
+    expected = sb.attack(here.module, ball, labels, BY_NAME[name](), seed=1)
+    found = sb.attack(away.module, other, Elsewhere(labels), BY_NAME[name](), seed=1)
     assert isinstance(found.success, Elsewhere)
     assert torch.equal(found.success.here, expected.success)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import sys
+from collections import OrderedDict, deque
 from contextlib import suppress
-from functools import cache
-from types import FunctionType
+from functools import cache, partial
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -22,67 +23,86 @@ _BESIDE = frozenset(
     }
 )  # fmt: skip
 #: Types whose values are equal only if they are the same.
-_PLAIN = frozenset({int, bool, str, bytes, type(None), torch.dtype, torch.device})
-#: How far objects inside objects are followed; what lies deeper is known by its identity.
-_DEPTH = 4
+_PLAIN = frozenset({int, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, range})
+#: Entries of a class that say nothing about what its instances compute.
+_OF_CLASSES = frozenset(
+    {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__qualname__"}
+)
 
 
 class Fingerprint:
     """What tracing a module could see, flat; equal only if nothing of it has changed.
 
     Parameters and buffers count by shape, dtype and who shares them: a Program reads them by name at every call.
-    Leaves that count by their identity are held, so that no other one can get their number; modules and methods are
-    not, because of a parent held here the cache could never let go.
+    Leaves that count by their identity are held, so that no other one can get their number; modules are not, because
+    of a parent held here the cache could never let go. An object that cannot be looked into makes the fingerprint
+    differ from every other one: better to trace too often than to prove something of another network.
     """
 
-    __slots__ = ("_held", "_seen")
+    __slots__ = ("_alive", "_held", "_known", "_opaque", "_seen", "_stack")
 
     def __init__(self, model: nn.Module) -> None:
         self._held: list[Any] = []
+        self._alive: list[Any] = []  # what was looked into, so that no identity occurs twice
+        self._known: dict[int, int] = {}  # objects that were looked into, by their identity
+        self._stack: list[nn.Module] = [model]  # modules to look into
+        self._opaque = False
         self._seen: list[Any] = [torch.get_default_dtype()]
-        self._add(_globals._global_forward_hooks, 0)
-        self._add(_globals._global_forward_pre_hooks, 0)
-        self._add_modules(model)
+        self._add(_globals._global_forward_hooks)
+        self._add(_globals._global_forward_pre_hooks)
+        while self._stack:
+            self._add_module(self._stack.pop())
+        self._alive.clear()
+        self._known.clear()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Fingerprint) and self._seen == other._seen
+        if not isinstance(other, Fingerprint) or self._opaque or other._opaque:
+            return False
+        return self._seen == other._seen
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _add_modules(self, model: nn.Module) -> None:
-        seen, stack, known = self._seen, [model], dict[int, int]()
-        while stack:
-            module = stack.pop()
-            if id(module) in known:  # shared: which one it is, is part of the structure
-                seen.append(known[id(module)])
-                continue
-            known[id(module)] = len(known)
-            kind, entries = type(module), module.__dict__
-            seen += (kind, id(kind.forward))
-            for own in _own_classes(kind):  # type: ignore[arg-type]
-                values = list(vars(own).values())
-                self._held.append(values)
-                seen += map(id, values)
-            for name, value in entries.items():
-                # Most are empty tables of hooks; these lines run for every entry of every module.
-                if name in _BESIDE or (type(value) is OrderedDict and not value):
-                    continue
-                seen.append(name)
-                if type(value) in _PLAIN:
-                    seen += (type(value), value)
-                else:
-                    self._add(value, 0)
-            for group in (entries["_parameters"], entries["_buffers"]):
-                for name, value in group.items():
-                    seen.append(name)
-                    if value is not None:
-                        seen += (known.setdefault(id(value), len(known)), value.shape, value.dtype)
-            children = entries["_modules"]
-            if children:
-                seen += children
-                stack += [child for child in children.values() if child is not None]
+    def _again(self, value: Any) -> bool:
+        """Note an object; say whether it was looked into before: which one it is, is part of the structure."""
+        number = self._known.setdefault(id(value), len(self._known))
+        self._seen.append(number)
+        return number < len(self._known) - 1
 
-    def _add(self, value: Any, depth: int) -> None:
+    def _add_module(self, module: nn.Module) -> None:
+        if self._again(module):
+            return
+        seen, kind, entries = self._seen, type(module), module.__dict__
+        seen.append(kind)
+        self._add_classes(kind)
+        for name, value in entries.items():
+            # Most are empty tables of hooks; these lines run for every entry of every module.
+            if name in _BESIDE or (type(value) is OrderedDict and not value):
+                continue
+            seen.append(name)
+            if type(value) in _PLAIN:
+                seen += (type(value), value)
+            else:
+                self._add(value)
+        for group in (entries["_parameters"], entries["_buffers"]):
+            for name, value in group.items():
+                seen.append(name)
+                if value is not None:
+                    self._again(value)
+                    seen += (value.shape, value.dtype)
+        children = entries["_modules"]
+        if children:
+            seen += children
+            self._stack += [child for child in children.values() if child is not None]
+
+    def _add_classes(self, kind: type) -> None:
+        for own in _own_classes(kind):
+            if not self._again(own):
+                for name, value in list(vars(own).items()):
+                    if name not in _OF_CLASSES:
+                        self._seen.append(name)
+                        self._add(value)
+
+    def _add(self, value: Any) -> None:
         kind, seen = type(value), self._seen
         seen.append(kind)
         if kind in _PLAIN:
@@ -93,39 +113,91 @@ class Fingerprint:
             self._held.append(value)
             seen += (id(value), 0 if value.is_inference() else value._version)
             seen.append(value.data_ptr() if value.layout == torch.strided else 0)
+        elif isinstance(value, nn.Module):
+            seen.append(self._known.get(id(value), -1))
+            self._stack.append(value)
         elif hasattr(value, "tobytes"):  # an array of NumPy
             seen.append(value.tobytes())
-        elif kind is FunctionType:
+        elif (
+            kind is BuiltinFunctionType
+            or isinstance(value, type)
+            or kind.__module__.partition(".")[0] == "torch"
+        ):
+            self._held.append(value)
+            seen.append(id(value))
+        elif not self._again(value):
+            self._alive.append(value)
+            self._add_inside(value)
+
+    def _add_inside(self, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, item in list(value.items()):
+                self._add(key)
+                self._add(item)
+        elif isinstance(value, (list, tuple, deque)):
+            self._seen.append(len(value))
+            for item in list(value):
+                self._add(item)
+        elif isinstance(value, FunctionType):
             self._held.append(value.__code__)
-            seen.append(id(value.__code__))
+            self._seen.append(id(value.__code__))
+            for item in (value.__defaults__, value.__kwdefaults__, value.__dict__ or None):
+                self._add(item)
             for cell in value.__closure__ or ():
                 with suppress(ValueError):  # an empty one
-                    self._add(cell.cell_contents, depth + 1)
+                    self._add(cell.cell_contents)
+        elif isinstance(value, MethodType):
+            self._add(value.__func__)
+            self._add(value.__self__)
+        elif isinstance(value, partial):
+            for item in (value.func, value.args, value.keywords):
+                self._add(item)
+        elif isinstance(value, (staticmethod, classmethod)):
+            self._add(value.__func__)
+        elif isinstance(value, property):
+            for item in (value.fget, value.fset, value.fdel):
+                self._add(item)
         else:
-            seen.append(id(value))
-            if depth < _DEPTH and not isinstance(value, (nn.Module, type)):
-                self._add_inside(value, depth + 1)
+            self._add_object(value)
 
-    def _add_inside(self, value: Any, depth: int) -> None:
-        if isinstance(value, dict):
-            for key, item in value.items():
-                self._add(key, depth)
-                self._add(item, depth)
-        elif isinstance(value, (list, tuple)):
-            self._seen.append(len(value))
-            for item in value:
-                self._add(item, depth)
-        elif isinstance(value, (set, frozenset)):
-            self._seen.append(frozenset(map(id, value)))
-        else:
-            for name, item in getattr(value, "__dict__", {}).items():
+    def _add_object(self, value: Any) -> None:
+        """Look into an object by its attributes; by what it is made of if it has none that can be seen."""
+        self._add_classes(type(value))
+        slots = [name for kind in type(value).__mro__ for name in _slots(kind) if hasattr(value, name)]
+        entries = getattr(value, "__dict__", None)
+        if entries is not None or slots:
+            for name in slots:
                 self._seen.append(name)
-                self._add(item, depth)
+                self._add(getattr(value, name))
+            for name, item in list((entries or {}).items()):
+                self._seen.append(name)
+                self._add(item)
+            if type(value).__module__ == "builtins":  # an attribute or two are not all of it
+                self._opaque = True
+            return
+        try:
+            parts = value.__reduce_ex__(4)
+        except Exception:  # whatever it raises: it cannot be looked into
+            self._opaque = True
+            return
+        for part in parts if isinstance(parts, tuple) else (parts,):
+            self._add(list(part) if hasattr(part, "__next__") else part)
+
+
+@cache
+def _slots(kind: type) -> tuple[str, ...]:
+    """Return the names that a class keeps in slots."""
+    found = kind.__dict__.get("__slots__", ())
+    names = (found,) if isinstance(found, str) else tuple(found)
+    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
 
 
 @cache
 def _own_classes(kind: type) -> tuple[type, ...]:
-    """The classes of a class of modules that are not PyTorch's own: somebody may set an attribute of theirs."""
+    """Return the bases of a class that are a user's: somebody may set an attribute of theirs."""
+    others = ("surebound", "torch", *sys.stdlib_module_names)
     return tuple(
-        each for each in kind.__mro__ if each is not object and not each.__module__.startswith("torch.")
+        each
+        for each in kind.__mro__
+        if each.__module__ == "__main__" or each.__module__.partition(".")[0] not in others
     )

@@ -166,7 +166,7 @@ def _node(node: fx.Node, varies: set[str]) -> Node:
     return Node(
         name=node.name,
         op=op,
-        target=_VIEWS.get(op, node.target),  # type: ignore[arg-type]
+        target=_STAND_INS.get(op, node.target),  # type: ignore[arg-type]
         args=args,
         kwargs=kwargs,
         module=_module_path(node),
@@ -192,8 +192,18 @@ def _by_example(shape: torch.Size) -> bool:
     )
 
 
-#: What a method computes may lie otherwise in memory than what was traced: a view of it may need a copy.
-_VIEWS = dict.fromkeys(("aten.view.default", "aten._unsafe_view.default"), torch.ops.aten.reshape.default)
+def _copied(x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    """Compute ``aten.copy``, which has no derivative of its own."""
+    return source.to(x.dtype).expand(x.shape).clone()
+
+
+#: Stand-ins that compute the same: what a method computes may lie otherwise in memory than what was traced, so that a
+#: view of it needs a copy; and attacks differentiate.
+_STAND_INS = {
+    "aten.view.default": torch.ops.aten.reshape.default,
+    "aten._unsafe_view.default": torch.ops.aten.reshape.default,
+    "aten.copy.default": _copied,
+}
 
 
 def _op_name(target: Any) -> str:

@@ -53,8 +53,15 @@ def _read_fraction(value: str | int | float, name: str) -> Fraction:
 
 
 def float_up(value: Fraction) -> float:
-    """The smallest float64 that is not below ``value``."""
-    nearest = float(value)
+    """The smallest float64 that is not below ``value``; infinite where none is.
+
+    >>> float_up(Fraction(10) ** 400), float_up(-(Fraction(10) ** 400))
+    (inf, -1.7976931348623157e+308)
+    """
+    try:
+        nearest = float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -float(np.finfo(np.float64).max)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 

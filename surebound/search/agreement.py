@@ -53,7 +53,8 @@ def _corners(program: Program, box: InnerBox) -> Tensor:
     with torch.enable_grad():
         x = box.reference.detach().requires_grad_(True)
         outputs = in_batches(program, x, size)
-        (gradient,) = torch.autograd.grad(
-            outputs.amax(1).sum() - outputs.amin(1).sum(), x, materialize_grads=True
-        )
+        total = outputs.amax(1).sum() - outputs.amin(1).sum()
+        if not total.requires_grad:  # the network ignores its input, or cuts the graph
+            return box.upper
+        (gradient,) = torch.autograd.grad(total, x, materialize_grads=True)
     return torch.where(gradient > 0, box.lower, box.upper)

@@ -145,13 +145,24 @@ def coefficients(rows: Sequence[Atom], columns: Mapping[int, int], outputs: int)
     for i, row in enumerate(rows):
         common = math.lcm(*(value.denominator for _, value in row.terms))
         scale = Fraction(common, math.gcd(*(int(value * common) for _, value in row.terms)))
-        for element, value in row.terms:
-            number = value * scale
-            if Fraction(float(number)) != number:
-                raise QueryError(
-                    f"the coefficients of a constraint have no common scale in float64 (e.g. {float(value)}); "
-                    "write them with fewer digits"
-                )
-            c[i, columns[element]] = float(number)
-        d[i] = float_up(row.constant * scale)
+        numbers = {columns[element]: _exact(value * scale) for element, value in row.terms}
+        offset = float_up(row.constant * scale)
+        exact = {column: number for column, number in numbers.items() if number is not None}
+        if len(exact) < len(numbers) or math.isinf(offset):
+            raise QueryError(
+                f"the numbers of a constraint have no common scale in float64 (e.g. {str(row.terms[0][1])[:40]}); "
+                "write them with fewer digits, or closer to each other"
+            )
+        for column, number in exact.items():
+            c[i, column] = number
+        d[i] = offset
     return c, d
+
+
+def _exact(value: Fraction) -> float | None:
+    """Return a fraction as a float64 number, if it is one."""
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if Fraction(number) == value else None

@@ -27,7 +27,7 @@ from surebound.graph.walk import Env, forward
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules import Affine, Rule, describe, find
-from surebound.rules.mip.expression import Encoder, Expression, Vector, combine
+from surebound.rules.mip.expression import Encoder, Expression, Vector, combine, constant_expression
 from surebound.rules.mip.matrix import affine_matrix, in_double
 from surebound.rules.mip.pieces import Pieces, encode_pieces
 from surebound.solvers.problem import Problem
@@ -125,7 +125,10 @@ class NetworkEncoder:
             return _tightened(self._step(encoder, node, env), bounds.get(node.name))
 
         env = forward(graph.steps, {**self._environment(1), graph.input: start}, visit, graph.output)
-        return Encoding(encoder, start.size, env[graph.output])
+        output = env[graph.output]
+        if isinstance(output, Tensor):  # the network ignores its input
+            output = constant_expression(output.numpy())
+        return Encoding(encoder, start.size, output)
 
     def _step(self, encoder: Encoder, node: Node, env: Env) -> Expression | list[Expression]:
         if node.is_part:

@@ -56,6 +56,10 @@ class Spec:
     def linear(c: Tensor, d: Tensor | None = None) -> Spec:
         """Every row of c.z + d <= 0, of outputs z: c (S, K), d (S,)."""
         rows = LinearSpec(c, d)  # its checks
+        if not bool(c.isfinite().all()) or (d is not None and not bool(d.isfinite().all())):
+            raise SpecError(
+                "the specification has an infinite coefficient or offset; every one must be a finite number"
+            )
         if c.dim() != 2:
             raise SpecError(
                 f"c has shape {tuple(c.shape)}; give (S, K), and one Spec per example: a list of them"

@@ -271,3 +271,17 @@ def test_an_empty_batch_is_refused_by_every_method(traced):
             sb.interval_bounds(net, region)
         with pytest.raises(RegionError, match="the batch is empty"):
             sb.linear_bounds(net, region, spec)
+
+
+class Constant(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([[1.0, 0.0]]).expand(len(x), 2)
+
+
+@pytest.mark.parametrize("method", ["interval", "crown-ibp", "crown", "alpha-crown", "wong"])
+def test_networks_that_ignore_their_input(method: str) -> None:
+    region, labels = sb.LinfBall(torch.rand(2, 2), "1/10", clip=(0, 1)), torch.tensor([0, 1])
+    margins = sb.worst_margins(Constant(), region, labels, method=method)
+    torch.testing.assert_close(margins, torch.tensor([[0.0, -1.0], [1.0, 0.0]]))
+    found = [r.verdict.status.value for r in sb.verify(Constant(), region, labels).records]
+    assert found == ["robust", "falsified"]

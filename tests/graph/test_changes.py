@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import functools
 import gc
 import threading
 import weakref
@@ -150,7 +152,7 @@ class ByBatchSize(nn.Module):
 def test_another_function_for_a_single_input_is_refused() -> None:
     images, labels = torch.tensor([[0.6, 0.4]]), torch.tensor([0])
     for call in (
-        lambda: sb.verify(ByBatchSize(), images, labels, "1/100"),
+        lambda: sb.verify(ByBatchSize(), sb.LinfBall(images, "1/100"), labels),
         lambda: sb.interval_bounds(ByBatchSize(), sb.LinfBall(images.expand(4, 2), "1/100")),
         lambda: sb.decide(ByBatchSize(), sb.LinfBall(images, "1/100"), sb.Spec.label(0)),
     ):
@@ -243,3 +245,76 @@ def test_constants_made_in_forward_keep_the_dtype_that_they_were_traced_with() -
         sb.interval_bounds(net, point).contains(net(x)).all()
     )  # now it adds the float32 closest to 0.1
     assert not bool(sb.interval_bounds(net, point).contains(expected).any())
+
+
+class Slotted:
+    __slots__ = ("k",)
+
+    def __init__(self, k: float) -> None:
+        self.k = k
+
+
+class Holder:
+    """Reads its number through something that is no plain attribute."""
+
+    shared = [0.0]  # noqa: RUF012
+
+    def method(self) -> float:
+        return self.k
+
+    def __init__(self) -> None:
+        self.k = 0.0
+
+
+HOLDERS = {
+    "slots": (lambda: Slotted(0.0), lambda h: h.k, lambda h: setattr(h, "k", 20.0)),
+    "partial": (lambda: functools.partial(max, [0.0]), lambda h: h(), lambda h: h.args[0].__setitem__(0, 20.0)),
+    "deque": (lambda: collections.deque([0.0]), lambda h: h[0], lambda h: h.__setitem__(0, 20.0)),
+    "bound method": (lambda: Holder().method, lambda h: h(), lambda h: setattr(h.__self__, "k", 20.0)),
+    "deep": (lambda: [[[[[[{"k": 0.0}]]]]]], lambda h: h[0][0][0][0][0][0]["k"],
+             lambda h: h[0][0][0][0][0][0].__setitem__("k", 20.0)),
+    "module in a list": (lambda: [nn.LeakyReLU(0.0)], lambda h: h[0].negative_slope,
+                         lambda h: setattr(h[0], "negative_slope", 20.0)),
+    "class of an object": (lambda: Holder(), lambda h: h.shared[0], lambda h: h.shared.__setitem__(0, 20.0)),
+    "defaults": (lambda: (lambda k=[0.0]: k[0]), lambda h: h(), lambda h: h.__defaults__[0].__setitem__(0, 20.0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_what_forward_reads_through_other_objects_is_seen(name: str) -> None:
+    make, read, change = HOLDERS[name]
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.holder = make()
+
+        def forward(self, x: Tensor) -> Tensor:
+            bend = 0.3 + 0.5 * x[:, 0] - read(self.holder) * torch.relu(x[:, 0] - 0.64)
+            return torch.stack([bend, 0.5 + 0 * x[:, 1]], 1)
+
+    net, region = Net(), sb.LinfBall(torch.tensor([[0.6, 0.4]]), "1/20", clip=(0, 1))
+    labels = torch.tensor([0])
+    try:
+        assert bool((sb.worst_margins(net, region, labels) <= 0).all())
+        change(net.holder)
+        assert net(torch.tensor([[0.65, 0.4]])).argmax() == 1
+        assert not bool((sb.worst_margins(net, region, labels) <= 0).all())
+    finally:
+        Holder.shared[0] = 0.0
+
+
+def test_an_object_that_cannot_be_looked_into_is_traced_every_time() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.generator = (i for i in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * x
+
+    net = Net()
+    assert Fingerprint(net) != Fingerprint(net)
+    assert Fingerprint(nn.Linear(1, 1)) == Fingerprint(nn.Linear(1, 1))
+    bounds = sb.interval_bounds(net, sb.LinfBall(torch.zeros(1, 1), 1), "none")
+    assert bounds.upper.item() == 2

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import surebound as sb
 from surebound.attack import attack
 from surebound.attack.methods import PGD
-from surebound.errors import InputError, RegionError, SpecError
+from surebound.errors import InputError, QueryError, RegionError, SpecError
 from surebound.spec.formula import Sum
 from surebound.verdict import Status
 
@@ -379,3 +379,28 @@ def test_labels_and_linear_specs_are_specifications() -> None:
 def test_labels_and_linear_specs_that_do_not_fit(spec: object, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         sb.decide(dense(2, 12, 3), sb.LinfBall(torch.zeros(3, 2), "1/5"), spec)  # type: ignore[arg-type]
+
+
+def test_numbers_that_no_float_can_hold_are_refused() -> None:
+    net, wide = dense(2, 4, 2), torch.float64
+    with pytest.raises(SpecError, match="infinite coefficient or offset"):
+        sb.decide(net, BOX, Spec.linear(torch.tensor([[float("inf"), 1.0]])))
+    with pytest.raises(SpecError, match="infinite coefficient or offset"):
+        sb.decide(net, BOX, Spec.linear(torch.ones(1, 2), torch.tensor([float("inf")])))
+    with pytest.raises(QueryError, match="no common scale in float64"):
+        sb.decide(net, BOX, Spec.linear(torch.tensor([[1e300, 1e-300]], dtype=wide)))
+    with pytest.raises(QueryError, match="no common scale in float64"):
+        sb.decide(
+            net, BOX, Spec.linear(torch.tensor([[1e-5, 3e-5]], dtype=wide), torch.tensor([1e308]).to(wide))
+        )
+
+
+def test_writing_into_a_part_of_a_tensor_can_be_attacked() -> None:
+    class Writes(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = 2 * x
+            y[:, 0] = y[:, 1].clone() + 0.5
+            return y
+
+    assert sb.decide(Writes(), BOX, Spec.label(0))[0].status is Status.ROBUST
+    assert sb.decide(Writes(), BOX, Spec.label(1))[0].status is Status.FALSIFIED

@@ -15,7 +15,7 @@ from surebound.bounds.constants import Constants, affine_in_one
 from surebound.bounds.interval import apply_rule
 from surebound.bounds.linear.backward import Relaxed, intersect
 from surebound.bounds.linear.entries import entries, rows_at_once
-from surebound.bounds.linear.steps import step_of
+from surebound.bounds.linear.steps import ConstantStep, step_of
 from surebound.bounds.linear.windows import entries_by_windows
 from surebound.flags import exact_kernels
 from surebound.graph import Node, Program
@@ -88,7 +88,10 @@ class _Build:
                 self.precision[node.name] = found
             return env[node.name]
 
-        forward(graph.keeping, {**constants.of(self.box.shape[0]), graph.input: self.box}, visit)
+        env = forward(graph.keeping, {**constants.of(self.box.shape[0]), graph.input: self.box}, visit)
+        if graph.output not in relaxed.bounds:  # the network ignores its input
+            relaxed.bounds[graph.output] = Interval.point(env[graph.output])
+            relaxed.steps[graph.output] = ConstantStep(env[graph.output], env[graph.output])
         return relaxed
 
     def _bound(self, relaxed: Relaxed, env: Env, node: Node, sizes: Sizes | None = None) -> None:
