@@ -125,7 +125,7 @@ class Fingerprint:
 
 @cache
 def _own_classes(kind: type) -> tuple[type, ...]:
-    """The classes of a class of modules that are not PyTorch's own: somebody may set an attribute of theirs."""
+    """Return the classes of a class of modules that are not PyTorch's own: their attributes may be set."""
     return tuple(
         each for each in kind.__mro__ if each is not object and not each.__module__.startswith("torch.")
     )

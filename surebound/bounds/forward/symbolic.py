@@ -32,7 +32,7 @@ class Symbolic:
     memory: int = MEMORY
 
     def margins(self, program: Program, box: Interval, c: Tensor, d: Tensor, mode: Soundness) -> Tensor:
-        """Upper bounds (B, S) of c.z + d, c (B, S, K), d (B, S)."""
+        """Bound c.z + d from above, c (B, S, K), d (B, S): (B, S)."""
         upper = torch.empty(c.shape[:2], dtype=box.dtype, device=box.device)
         for part, block in blocks(program, box, self.memory, noise=False):
             domain = _Domain(block)
@@ -84,11 +84,11 @@ class _Domain:
         self.reach = torch.maximum(low.abs(), high.abs())
 
     def _over(self, weights: Tensor, coefficients: Tensor) -> Tensor:
-        """Sum of weights (N, B) times coefficients (N, B, *value): (B, *value)."""
+        """Sum weights (N, B) times coefficients (N, B, *value): (B, *value)."""
         return (weights.reshape(*weights.shape, *([1] * (coefficients.dim() - 2))) * coefficients).sum(0)
 
     def _size(self, *lines: _Line) -> Tensor:
-        """A bound on what the lines' terms may add up to: what rounding is relative to."""
+        """Bound the sum of the sizes of the lines' terms, which rounding is relative to."""
         sizes = [self._over(self.reach, line.coefficients.abs()) + line.offset.abs() for line in lines]
         return torch.stack(sizes).sum(0)
 
@@ -169,7 +169,7 @@ def _number(slope: Slope) -> Tensor:
 
 
 def _scaled(slope: Slope, same: _Line, other: _Line) -> _Line:
-    """slope times a value bounded by ``same``, or by ``other`` where the slope is negative."""
+    """Return slope times a value bounded by ``same``, or by ``other`` where the slope is negative."""
     factor = _number(slope)
     positive = factor.clamp(min=0)
     if bool((factor >= 0).all()):

@@ -1,4 +1,4 @@
-"""What sub-problems of a reduced network are bounded for: cases of several rows, mixed into one.
+"""The rows that sub-problems of a reduced network are bounded for: cases of several rows, mixed into one.
 
 If every row of a case is > 0 somewhere, so is sum_s w_s row_s for weights w >= 0 that are not all 0: a mixture that is
 <= 0 everywhere refutes the case, and a case of one row is its own mixture.

@@ -68,7 +68,7 @@ class Choice:
 
 
 def choose(ctx: Context, x: Interval, windows: Tensor, shape: Sequence[int], sign: float = 1.0) -> Choice:
-    """``windows`` (P, W): flat positions of the entries that each of P outputs looks at; -1 for none."""
+    """Relax the largest entry of windows (P, W): flat positions of what each of P outputs looks at; -1 for none."""
     lower, upper = (x.lower, x.upper) if sign > 0 else (-x.upper, -x.lower)
     batch, (outputs, width) = x.shape[0], windows.shape
     missing = windows.reshape(-1) < 0
@@ -106,7 +106,7 @@ def choose(ctx: Context, x: Interval, windows: Tensor, shape: Sequence[int], sig
 def _payments(
     ctx: Context, x: Interval, windows: Tensor, index: Tensor, like: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """An entry that several windows look at gets a sum of coefficients: its rounding, and underflow."""
+    """Bound the rounding and underflow of the sum of coefficients that an entry of several windows gets."""
     zero = torch.zeros(x.shape[0], dtype=torch.float64, device=like.device)
     if ctx.soundness is Soundness.NONE:
         return torch.zeros_like(like), zero
@@ -128,7 +128,7 @@ def max_pool(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Choice | None:
-    """x (B, C, *size). Padding never wins."""
+    """Relax max-pooling of x (B, C, *size). Padding never wins."""
     if len(x.shape) != rank + 2:
         return None
     windows, sizes = pool_windows(x.shape, kernel, stride, padding, dilation, ceil_mode)
@@ -136,7 +136,7 @@ def max_pool(
 
 
 def extreme(sign: float, ctx: Context, x: Interval, dim: Any = (), keepdim: bool = False) -> Choice | None:
-    """amax (sign 1) or amin (-1) over some axes, not over the batch."""
+    """Relax amax (sign 1) or amin (-1) over some axes, not over the batch."""
     rank = len(x.shape)
     dims = [dim] if isinstance(dim, int) else list(dim)
     dims = sorted({d % rank for d in dims}) if dims else list(range(rank))

@@ -86,7 +86,7 @@ class Products:
 
 
 def product_planes(ctx: Context, apply: Bilinear, x: Interval, y: Interval | Tensor) -> Products | None:
-    """None where examples of the batch mix."""
+    """Relax a bilinear operator by McCormick's planes; return None where examples of the batch mix."""
     counts = _counts(apply, x, y)
     if counts is None:
         return None
@@ -103,7 +103,7 @@ def product_planes(ctx: Context, apply: Bilinear, x: Interval, y: Interval | Ten
 
 
 def _counts(apply: Bilinear, x: Interval, y: Interval | Tensor) -> tuple[int, ...] | None:
-    """Summands of one output, of one coefficient of x, and of y: by running the operator on ones."""
+    """Count the summands of one output and of one coefficient of x and of y, by running the operator on ones."""
     ones = [torch.ones(v.shape, dtype=torch.float64, device=v.device) for v in (x, y)]
     out = apply(*ones)
     batch = int(x.shape[0])
@@ -125,7 +125,7 @@ def _counts(apply: Bilinear, x: Interval, y: Interval | Tensor) -> tuple[int, ..
 def _payments(
     ctx: Context, x: Interval, y: Interval | Tensor, size: Tensor, terms: int, back: list[int]
 ) -> tuple[Tensor, Tensor]:
-    """Error (B, *out) relative to ``size``, |x| |y| summed: the network's sum, our coefficients, our planes."""
+    """Bound the rounding (B, *out) of the network's sum, our coefficients and our planes; ``size``: |x| |y| summed."""
     if ctx.soundness is Soundness.NONE:
         return torch.zeros_like(size), torch.zeros(x.shape[0], dtype=torch.float64, device=x.device)
     own = gamma(terms + 2, x.dtype) if ctx.soundness is Soundness.DEPLOYED else 0.0
@@ -149,13 +149,13 @@ def _largest(y: Interval | Tensor) -> Tensor:
 
 
 def matmul_planes(ctx: Context, x: Any, y: Any) -> Products | None:
-    """x @ y of two varying tensors; with a constant it is affine."""
+    """Relax x @ y of two varying tensors; with a constant it is affine."""
     both = isinstance(x, Interval) and isinstance(y, Interval)
     return product_planes(ctx, torch.matmul, x, y) if both else None
 
 
 def einsum_planes(ctx: Context, equation: str, operands: list[Any], **_: Any) -> Products | None:
-    """Any sum of products of one or two tensors; the varying ones in their order."""
+    """Relax any sum of products of one or two tensors; the varying ones in their order."""
     if len(operands) == 1:
         ones = torch.ones((), dtype=operands[0].dtype, device=operands[0].device)
         return product_planes(ctx, lambda x, _one: torch.einsum(equation, x), operands[0], ones)

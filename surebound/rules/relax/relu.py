@@ -21,17 +21,17 @@ def relu_lines(ctx: Context, x: Interval) -> Lines:
 
 
 def abs_lines(ctx: Context, x: Interval) -> Lines:
-    """|x|: exact in floating point."""
+    """Relax |x|: exact in floating point."""
     return hinge_lines(ctx, x, -1.0, 1.0)
 
 
 def leaky_lines(ctx: Context, x: Interval, slope: float = 0.01) -> Lines | None:
-    """slope x below 0: one rounding, and one of the slope. Above slope 1 it is concave: left to its breakpoint."""
+    """Relax LeakyReLU: one rounding, and one of the slope. Above slope 1 it is concave: left to its breakpoint."""
     return hinge_lines(ctx, x, float(slope), 1.0, rounded=True) if slope < 1 else None
 
 
 def hinge_lines(ctx: Context, x: Interval, left: float, right: float, *, rounded: bool = False) -> Lines:
-    """max(left x, right x) with left < right. Its lower slope is adaptive and free in [left, right].
+    """Relax max(left x, right x), left < right. Its lower slope is adaptive and free in [left, right].
 
     The upper slope may be any number: what makes the line sound is its intercept, computed from the slope as rounded
     so that the line is above at both ends. So no guard in the denominator is needed.
@@ -51,7 +51,7 @@ def hinge_lines(ctx: Context, x: Interval, left: float, right: float, *, rounded
 
 
 def _payment(x: Interval, rounded: bool) -> Payment:
-    """For two roundings of the intercept, the dot product with the coefficients, and underflow; or for nothing yet."""
+    """Bound two roundings of the intercept, the dot product with the coefficients, and underflow (0 if ``rounded``)."""
     if rounded:  # ``lines`` pays
         return Payment(tiny(x.dtype), 1.0, 0.0, 0.0)
     outwards = covering(4 * unit_roundoff(x.dtype) + dot_rounding(x.shape, x.dtype))

@@ -26,7 +26,7 @@ Solve = Callable[[Problem], Outcome]
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """What is known of a leaf after its linear program."""
+    """The result of a leaf's linear program."""
 
     upper: float  # sound
     point: Tensor | None = None  # (n,) float64: where the smallest row is largest

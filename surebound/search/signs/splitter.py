@@ -106,7 +106,7 @@ class SignSplitter:
         return Domains.cat(list(parts))
 
     def advance(self, batch: Domains, tree: Tree) -> Domains | None:
-        """Bound a batch; what is not proved is attacked and cut in two."""
+        """Bound a batch; attack what is not proved and cut it in two."""
         tree.seen += len(batch)
         adam = self.options.root if bool(torch.isinf(batch.upper).any()) else self.options.node
         row = self._row(self.fast, batch)
