@@ -43,7 +43,7 @@ class _Known:
 
 
 _known: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
-_tracing = threading.RLock()  # torch.export and a module's training flags are nobody's own
+_tracing = threading.RLock()  # torch.export and a module's training flags are shared by all threads
 
 
 def program_of(model: nn.Module | Program, x: Tensor) -> Program:

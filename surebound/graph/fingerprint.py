@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as _globals
 
-#: Of a module's own entries: what says nothing about its forward pass, or is looked into separately. Networks are
+#: Entries of a module that say nothing about its forward pass, or are looked into separately. Networks are
 #: traced with every ``training`` flag off, whatever it was.
 _BESIDE = frozenset(
     {

@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 
-#: Who speaks when a trace fails; named because they may not have been imported yet.
+#: The loggers that report a failed trace; named because they may not have been imported yet.
 _LOGGERS = (
     "torch.export._trace",
     "torch.fx.experimental.symbolic_shapes",

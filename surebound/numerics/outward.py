@@ -12,7 +12,7 @@ from surebound.numerics.slack import amply_up
 from surebound.numerics.units import Soundness, gamma, tiny, unit_roundoff
 
 #: Roundings that a conversion between ends and centre/radius, and our own use of constants, may cost;
-#: every affine rule pays for them in advance (docs/soundness.md, "Who pays").
+#: every affine rule covers them in advance (docs/soundness.md, "Who pays").
 PREPAID_ROUNDINGS = 12
 
 

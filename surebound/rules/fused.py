@@ -29,7 +29,7 @@ from surebound.rules.layouts import (
 )
 from surebound.rules.scaling import Norm, Scaling
 
-#: What is off is left out when at most this share is on; with more, gathering weights costs what it saves.
+#: Dead channels are left out when at most this share is live; with more, gathering weights costs what it saves.
 PAYS_BELOW = 0.9
 
 
@@ -135,7 +135,7 @@ class _Run(torch.autograd.Function):
             g_radius = like.new_zeros(ctx.shapes[1]) if g_radius is None else g_radius
         examples, on, channels = g_radius.shape[0], ctx.columns, ctx.channels
         g, gr = to_rows(g_both), to_rows(g_radius)
-        if g_sums is not None and on is not None:  # what is off has a gradient, too
+        if g_sums is not None and on is not None:  # dead channels have a gradient, too
             g, gr = blocks.relu_backward(g, gr, mask, on, channels * (ctx.size.numel() if block.flat else 1))
             on = None
         elif block.flat and on is not None:
@@ -212,7 +212,7 @@ def _activate(
     on = blocks.columns_on(rows, radius, scale, shift, int(PAYS_BELOW * rows.shape[1]))
     if on is not None:
         on = on.nonzero().squeeze(1)
-        if on.numel() == 0:  # a network that is off altogether hands on one column of zeros
+        if on.numel() == 0:  # a network that is dead altogether hands on one column of zeros
             on = torch.zeros(1, dtype=torch.long, device=rows.device)
     out, out_radius, mask = blocks.relu(
         rows,

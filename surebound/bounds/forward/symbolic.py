@@ -110,23 +110,23 @@ class _Domain:
     def affine(self, map: Map, form: _Form) -> _Form:
         middle, half = (form.upper + form.lower) * 0.5, (form.upper - form.lower) * 0.5
         through, across = middle.map(map.linear), half.map(map.absolute)
-        paid = map.own + map.absolute(self._size(form.lower, form.upper)) * map.rate
+        error = map.own + map.absolute(self._size(form.lower, form.upper)) * map.rate
         line = through.shifted(map.constant.expand(through.offset.shape))
-        return _Form((line - across).shifted(-paid), (line + across).shifted(paid))
+        return _Form((line - across).shifted(-error), (line + across).shifted(error))
 
     def relaxed(self, lines: Lines, boxes: list[Interval], forms: list[_Form], loose: Tensor) -> _Form:
         lower, upper = (end.double() for end in lines.intercepts)
         empty = lower.new_zeros(self.center.shape[0], *lower.shape)
         low, high = _Line(empty, lower), _Line(empty, upper)
-        paid = (lower.abs() + upper.abs()) * FEW_ROUNDINGS
+        error = (lower.abs() + upper.abs()) * FEW_ROUNDINGS
         for below, above, form in zip(lines.lower, lines.upper, forms, strict=True):
             low, high = (
                 low + _scaled(below, form.lower, form.upper),
                 high + _scaled(above, form.upper, form.lower),
             )
             steepest = torch.maximum(_number(below).abs(), _number(above).abs())
-            paid = paid + steepest * self._size(form.lower, form.upper) * FEW_ROUNDINGS
-        return _Form(low.shifted(-paid), high.shifted(paid))
+            error = error + steepest * self._size(form.lower, form.upper) * FEW_ROUNDINGS
+        return _Form(low.shifted(-error), high.shifted(error))
 
     def join(self, join: Callable[[list[Tensor]], Tensor], parts: list[_Form | Tensor]) -> _Form:
         count = self.center.shape[0]

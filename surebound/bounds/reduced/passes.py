@@ -105,17 +105,17 @@ class Passes:
         """U."""
         return self.columns - self.inputs
 
-    def pull(self, a: Tensor, offset: Tensor, m: Multipliers, owed: Tensor | None = None) -> Pass:
+    def pull(self, a: Tensor, offset: Tensor, m: Multipliers, rounding_size: Tensor | None = None) -> Pass:
         """Go back from coefficients a (N, V) of the first V columns and offsets (N,) to the input.
 
-        ``owed`` (N,): the size that roundings of a and the offsets are relative to, where they are not exact.
+        ``rounding_size`` (N,): the size that roundings of a and the offsets are relative to, where they are not exact.
         """
         count, given = a.shape
         work = a.new_zeros(count, self.columns)
         work[:, :given] = a
         size = work.abs() @ self.largest + offset.abs() if self.dtype == torch.float64 else None
-        if size is not None and owed is not None:
-            size = size + owed
+        if size is not None and rounding_size is not None:
+            size = size + rounding_size
         through, known = torch.zeros_like(m.alphas), dict[int, _Lines]()
         for number, layer in reversed(list(enumerate(self.layers))):
             if layer.at.start >= given:
@@ -144,7 +144,7 @@ class Passes:
         return Pass(work[:, : self.inputs], work[:, self.inputs :], through, offset, size, known)
 
     def pull_through(
-        self, a: Tensor, offset: Tensor, signs: Tensor, through: Tensor, owed: Tensor | None = None
+        self, a: Tensor, offset: Tensor, signs: Tensor, through: Tensor, rounding_size: Tensor | None = None
     ) -> Pass:
         """Go back as ``pull`` does, with coefficients ``through`` (N, U) of the ReLUs' inputs given instead of lines.
 
@@ -156,8 +156,8 @@ class Passes:
         work = a.new_zeros(count, self.columns)
         work[:, :given] = a
         size = work.abs() @ self.largest + offset.abs()
-        if owed is not None:
-            size = size + owed
+        if rounding_size is not None:
+            size = size + rounding_size
         for layer in reversed(self.layers):
             if layer.at.start >= given:
                 continue
@@ -181,9 +181,9 @@ class Passes:
     def upper(self, found: Pass) -> Tensor:
         """Return the bounds (N,). In float64 they cover all roundings of the pass, many times over."""
         positive = found.a.clamp(min=0)
-        return self.paid(found) + positive @ self.upper_end + (found.a - positive) @ self.lower
+        return self.sound_offset(found) + positive @ self.upper_end + (found.a - positive) @ self.lower
 
-    def paid(self, found: Pass) -> Tensor:
+    def sound_offset(self, found: Pass) -> Tensor:
         """Return the offsets (N,) plus the rounding error bound of the pass and of its maximum over the box."""
         if found.size is None:
             return found.offset
@@ -251,7 +251,7 @@ class _Lines:
             return cls(alphas, layer.chord, layer.top, None)
         free = signs == 0
         side = torch.where(signs > 0, layer.right, layer.left)
-        # Whoever gave the multipliers: a negative one would prove anything.
+        # Wherever the multipliers come from: a negative one would prove anything.
         pushes = m.betas[:, layer.own].clamp(min=0) * signs
         lower, upper = torch.where(free, alphas, side), torch.where(free, layer.chord, side)
         return cls(lower, upper, torch.where(free, layer.top, -layer.bottom), pushes)

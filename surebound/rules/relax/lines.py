@@ -190,8 +190,8 @@ def lines(
     absolute = torch.zeros(out[0], dtype=torch.float64, device=lower_intercept.device)
     if ctx.soundness is not Soundness.NONE:
         for k, x in enumerate(operands):
-            lower_intercept = lower_intercept - _paid(lower[k], x, out, free, free_range)
-            upper_intercept = upper_intercept + _paid(upper[k], x, out, None, free_range)
+            lower_intercept = lower_intercept - _rounding_bound(lower[k], x, out, free, free_range)
+            upper_intercept = upper_intercept + _rounding_bound(upper[k], x, out, None, free_range)
             largest = per_example(x.magnitude.double()) if x.shape.numel() else absolute
             absolute = absolute + 16.0 * math.prod(out[1:]) * tiny(dtype) * (1 + largest)
         # The dot product with the coefficients, and our own arithmetic on the intercepts.
@@ -204,7 +204,7 @@ def lines(
     )
 
 
-def _paid(
+def _rounding_bound(
     slope: Slope, x: Interval, out: torch.Size, free: Tensor | None, free_range: tuple[float, float]
 ) -> Tensor:
     """Bound the rounding error (B, *out) of a * slope, summed over the entries that one x was broadcast to."""

@@ -93,7 +93,7 @@ def product_planes(ctx: Context, apply: Bilinear, x: Interval, y: Interval | Ten
     terms, *back = counts
     ends = (y.lower, y.upper) if isinstance(y, Interval) else (y, y)
     size = apply(x.magnitude.double(), (y.magnitude if isinstance(y, Interval) else y.abs()).double())
-    error, absolute = _payments(ctx, x, y, size, terms, back)
+    error, absolute = _rounding_bounds(ctx, x, y, size, terms, back)
     zero = torch.zeros_like(size)
     if not isinstance(y, Interval):
         return Products(apply, (x.shape,), *ends, None, zero, zero, error, absolute)
@@ -122,7 +122,7 @@ def _counts(apply: Bilinear, x: Interval, y: Interval | Tensor) -> tuple[int, ..
     return tuple(found)
 
 
-def _payments(
+def _rounding_bounds(
     ctx: Context, x: Interval, y: Interval | Tensor, size: Tensor, terms: int, back: list[int]
 ) -> tuple[Tensor, Tensor]:
     """Bound the rounding (B, *out) of the network's sum, our coefficients and our planes; ``size``: |x| |y| summed."""

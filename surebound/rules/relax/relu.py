@@ -41,7 +41,7 @@ def hinge_lines(ctx: Context, x: Interval, left: float, right: float, *, rounded
     if trains and not sound and (left, right) == (0.0, 1.0):
         chord, lower, top, free, absolute = relu_chord(x.lower, x.upper)
     else:
-        pay = _payment(x, rounded) if sound else None
+        pay = _rounding_bounds(x, rounded) if sound else None
         chord, lower, top, free, absolute = hinge(x.lower, x.upper, left, right, pay, rounded)
     if rounded:
         error = _rounding(ctx, left * x.lower.clamp(max=0))
@@ -50,9 +50,9 @@ def hinge_lines(ctx: Context, x: Interval, left: float, right: float, *, rounded
     return Lines((x.shape,), (lower,), (chord,), None, top, absolute, free, (left, right), owes)
 
 
-def _payment(x: Interval, rounded: bool) -> Payment:
+def _rounding_bounds(x: Interval, rounded: bool) -> Payment:
     """Bound two roundings of the intercept, the dot product with the coefficients, and underflow (0 if ``rounded``)."""
-    if rounded:  # ``lines`` pays
+    if rounded:  # ``lines`` adds them
         return Payment(tiny(x.dtype), 1.0, 0.0, 0.0)
     outwards = covering(4 * unit_roundoff(x.dtype) + dot_rounding(x.shape, x.dtype))
     under = 16.0 * math.prod(x.shape[1:]) * tiny(x.dtype)

@@ -89,10 +89,10 @@ def written(ctx: Context, op: Callable[..., Tensor], operands: Sequence[Interval
             return None
         index = torch.where(here, local - own * each + before, index)
         before += each
-    return Written(tuple(v.shape for v in varying), index, constant, *_payments(ctx, varying, index))
+    return Written(tuple(v.shape for v in varying), index, constant, *_rounding_bounds(ctx, varying, index))
 
 
-def _payments(ctx: Context, varying: Sequence[Interval], index: Tensor) -> tuple[Tensor, Tensor]:
+def _rounding_bounds(ctx: Context, varying: Sequence[Interval], index: Tensor) -> tuple[Tensor, Tensor]:
     error = torch.zeros(index.shape, dtype=torch.float64)
     absolute = torch.zeros(index.shape[0], dtype=torch.float64)
     sizes = torch.cat([v.magnitude.double().reshape(v.shape[0], -1) for v in varying], 1)

@@ -47,7 +47,7 @@ def optimum(targets: Targets, domain: Domains, own: Tensor, solve: Solve) -> Opt
         return None
     n, count = passes.inputs, passes.unstable
     through = torch.from_numpy(-outcome.row_duals[:count]).unsqueeze(0)
-    found = passes.pull_through(row.a, row.offset, domain.m.signs, through, row.owed)
+    found = passes.pull_through(row.a, row.offset, domain.m.signs, through, row.rounding_size)
     x, y, z = (
         torch.from_numpy(part.copy()) for part in np.split(outcome.point, [n, n + count, n + 2 * count])[:3]
     )

@@ -86,7 +86,7 @@ class _Tasks:
     following: list[str]  # activations whose value's bounds follow from those
     signs: set[
         str
-    ]  # of those whose norms are estimated: values that only ReLUs read, and nobody reads their bounds
+    ]  # of those whose norms are estimated: values that only ReLUs read, and whose bounds are not read
 
     @property
     def names(self) -> list[str]:
