@@ -17,7 +17,7 @@ from surebound.errors import AutocastWarning, InputError
 
 
 class _Flags:
-    """PyTorch's settings for kernels, and how many threads want ours."""
+    """PyTorch's settings that ``exact_kernels`` needs, and how many threads want them."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -27,7 +27,7 @@ class _Flags:
         )
 
     def forbid(self) -> None:
-        """Set them, whatever they are now; every call pairs with one of ``allow``."""
+        """Apply the settings, whatever they are now; every call pairs with one of ``allow``."""
         with self.lock:
             before = (
                 _matmul("highest"), _convolutions("ieee"), _nnpack(False), _cudnn(False),

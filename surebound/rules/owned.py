@@ -103,7 +103,7 @@ class Owned(Deferred):
         return owned
 
     def given_back(self) -> Interval:
-        """Return plain bounds in the same memory, for any number of readers; forget the owned ones."""
+        """Return plain bounds in the same memory, for any number of readers; this object is used up."""
         if self._function is not None:
             self._apply(self._function)
         bounds = Interval.__new__(Interval)

@@ -192,7 +192,7 @@ class Finding:
 
 
 def nothing(count: int, detail: str = "") -> list[Finding]:
-    """Return no news about any example."""
+    """Return findings without news, one for each example."""
     return [Finding(detail=detail) for _ in range(count)]
 
 

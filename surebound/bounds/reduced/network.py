@@ -34,7 +34,7 @@ class Rows:
         return len(self.up)
 
     def select(self, index: Tensor) -> Rows:
-        """Select values."""
+        """Select some of the values."""
         up = self.up[index]
         low = up if self.low is self.up else self.low[index]
         return Rows(up, low, self.up_offset[index], self.low_offset[index])

@@ -51,7 +51,7 @@ class Pass:
     lines: dict[int, _Lines]  # by layer
 
     def select(self, index: Tensor) -> Pass:
-        """Select sub-problems, without their lines."""
+        """Select some of the sub-problems, without their lines."""
         size = None if self.size is None else self.size[index]
         return Pass(self.a[index], self.own[index], self.through[index], self.offset[index], size, {})
 

@@ -44,7 +44,7 @@ class Environment:
     values: Mapping[str, Operand]
 
     def value(self, name: str) -> Value:
-        """Return a tensor that depends on the input."""
+        """Return a tensor that depends on the input, by its name; refuse any other."""
         found = self.values.get(name)
         if found is None:
             raise GraphError(f"{self.model.source} has no tensor named {name!r}")

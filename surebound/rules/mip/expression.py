@@ -51,7 +51,7 @@ class Expression:
 
 
 def constant_expression(value: Vector) -> Expression:
-    """Return a tensor that does not vary."""
+    """Make the expression of a tensor that does not vary."""
     flat = np.asarray(value, dtype=np.float64).ravel()
     return Expression(scipy.sparse.csr_array((len(flat), 0)), flat, flat, flat, np.shape(value))
 

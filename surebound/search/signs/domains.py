@@ -30,7 +30,7 @@ class Domains:
 
     @classmethod
     def cat(cls, parts: list[Domains]) -> Domains:
-        """Concatenate several."""
+        """Join several pools into one."""
         if len(parts) == 1:
             return parts[0]
         m = Multipliers(

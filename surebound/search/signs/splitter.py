@@ -102,7 +102,7 @@ class SignSplitter:
         return Domains.unknown(case, self.exact.start(case), m)
 
     def join(self, parts: Sequence[Domains]) -> Domains:
-        """Return all of several."""
+        """Join several pools into one."""
         return Domains.cat(list(parts))
 
     def advance(self, batch: Domains, tree: Tree) -> Domains | None:

@@ -277,7 +277,7 @@ class _Walk:
         return _Form(center, Columns(columns))
 
     def _fresh(self, node: Node) -> _Form:
-        """Start a value of which only its interval is known."""
+        """Make the form of a value of which only its interval is known."""
         box = self.relaxed.bounds[node.name]
         return _Form(box.center, Columns(None, None, box.radius, self.noise[node.name]))
 
