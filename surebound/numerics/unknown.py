@@ -32,6 +32,7 @@ def nothing_known(upper: Tensor) -> Tensor:
 def proved(bound: Tensor) -> Tensor:
     """Return True where an upper bound proves c.z + d <= 0; NaN proves nothing.
 
+    >>> import torch
     >>> proved(torch.tensor([-1.0, 0.0, 1.0, float("nan")])).tolist()
     [True, True, False, False]
     """
