@@ -17,7 +17,7 @@ from surebound.errors import AutocastWarning, InputError
 
 
 class _Flags:
-    """Those settings, and how many want them."""
+    """PyTorch's settings that ``exact_kernels`` needs, and how many threads want them."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -27,7 +27,7 @@ class _Flags:
         )
 
     def forbid(self) -> None:
-        """Set them, whatever they are now; every call pairs with one of ``allow``."""
+        """Apply the settings, whatever they are now; every call pairs with one of ``allow``."""
         with self.lock:
             before = (
                 _matmul("highest"), _convolutions("ieee"), _nnpack(False), _cudnn(False),
@@ -37,7 +37,7 @@ class _Flags:
             self.users += 1
 
     def allow(self) -> None:
-        """The last user puts them back."""
+        """Put the settings back once the last user has gone."""
         with self.lock:
             self.users -= 1
             if self.users or self.found is None:
@@ -87,7 +87,7 @@ def _default_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def _deterministic(mode: int) -> int:
-    """An operator without a deterministic form would raise; on a CPU all that we use are deterministic."""
+    """Set whether operators without a deterministic form raise (on a CPU all of ours have one); return what it was."""
     before = torch.get_deterministic_debug_mode()
     if before != mode:
         torch.set_deterministic_debug_mode(mode)
@@ -104,7 +104,7 @@ _DEVICES = ("cpu", "cuda")
 def own_state() -> Iterator[None]:
     """Leave the caller's autocast inside, and go back to it after.
 
-    What is proved is the network in its own dtype: autocast executes another one, so whoever has it on is told so.
+    What is proved is the network in its own dtype: autocast executes another one, so a warning says so.
     """
     cast = [device for device in _DEVICES if torch.is_autocast_enabled(device)]
     if not cast:  # almost always, and this is on the way of every small bound
@@ -127,13 +127,13 @@ def own_state() -> Iterator[None]:
 
 @contextlib.contextmanager
 def kept_state() -> Iterator[None]:
-    """``own_state`` for what is remembered: not in inference mode, whose tensors no later call could differentiate."""
+    """Enter ``own_state`` for what is remembered: not in inference mode, whose tensors have no gradients later."""
     with own_state(), torch.inference_mode(False), torch.no_grad():
         yield
 
 
 def _users_frame() -> int:
-    """How far up the first caller outside of this package is, as ``warnings.warn`` counts."""
+    """Count how far up the first caller outside of this package is, as ``warnings.warn`` counts."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in (
         "surebound",

@@ -14,8 +14,8 @@ class Interval:
     """Bounds of a tensor. Immutable; every conversion is done at most once, when it is first asked for.
 
     Affine operators want (center, radius), increasing ones want (lower, upper); see Gowal et al. 2018, eq. 6-7.
-    ``lower`` and ``upper`` are the sound ends. ``center`` and ``radius`` are rounded: whoever multiplies them
-    pays for that through numerics/.
+    ``lower`` and ``upper`` are the sound ends. ``center`` and ``radius`` are rounded: a product with them
+    adds the error bound of numerics/.
 
     >>> box = Interval(torch.tensor([-1.0]), torch.tensor([3.0]))
     >>> box.center, box.radius
@@ -36,7 +36,7 @@ class Interval:
 
     @classmethod
     def around(cls, center: Tensor, radius: Tensor) -> Interval:
-        """[center - radius, center + radius]; the radius has paid for the roundings of that."""
+        """Make [center - radius, center + radius]; the radius covers the roundings of computing that."""
         interval = cls.__new__(cls)
         interval._lower = interval._upper = None
         interval._center, interval._radius = center, radius
@@ -45,7 +45,7 @@ class Interval:
 
     @classmethod
     def point(cls, value: Tensor) -> Interval:
-        """The interval that holds one value."""
+        """Make the interval that holds one value."""
         interval = cls(value, value)
         interval._center, interval._radius = value, torch.zeros_like(value)
         interval.centered = True
@@ -99,7 +99,7 @@ class Interval:
         return value
 
     def scaled_center(self) -> tuple[Tensor, Tensor, float]:
-        """Centre, and a multiple of the radius with the factor that makes it the radius: saves a pass over it."""
+        """Return the centre, a multiple of the radius, and the factor that makes it the radius: saves a pass."""
         if self._center is not None and self._radius is not None:
             return self._center, self._radius, 1.0
         width = self.upper - self.lower
@@ -112,11 +112,11 @@ class Interval:
         return Interval.around(move(self.center), move(self.radius))
 
     def detach(self) -> Interval:
-        """The same bounds without gradients."""
+        """Return the same bounds without gradients."""
         return Interval(self.lower.detach(), self.upper.detach())
 
     def contains(self, value: Tensor) -> Tensor:
-        """Elementwise: is the value inside? NaN never is.
+        """Say elementwise whether the value is inside; NaN never is.
 
         >>> Interval(torch.zeros(2), torch.ones(2)).contains(torch.tensor([0.5, 2.0]))
         tensor([ True, False])

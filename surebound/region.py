@@ -57,7 +57,7 @@ class Box:
             )
 
     def interval(self, soundness: Soundness = Soundness.DEPLOYED) -> Interval:
-        """The box as bounds; exact in every mode."""
+        """Return the box as bounds; exact in every mode."""
         return Interval(self.lower, self.upper)
 
     @property
@@ -117,7 +117,7 @@ class LinfBall:
         object.__setattr__(self, "clip", clip)
 
     def interval(self, soundness: Soundness = Soundness.DEPLOYED) -> Interval:
-        """The ball as bounds; in REAL and DEPLOYED its ends are rounded outwards."""
+        """Return the ball as bounds; in REAL and DEPLOYED its ends are rounded outwards."""
         if self.eps == 0:
             return Interval.point(self.x)
         if soundness is not Soundness.NONE:
@@ -175,13 +175,13 @@ def check_region(region: Region, *, empty: bool = False) -> None:
 
 @cache
 def _float_radius(eps: Fraction, dtype: torch.dtype) -> float:
-    """The smallest number of the dtype that is not below eps, whatever its sign."""
+    """Return the smallest number of the dtype that is not below eps, whatever its sign."""
     return float(round_up(torch.tensor(float_up(eps), dtype=torch.float64), dtype))
 
 
 @cache
 def _float_clip(clip: tuple[float, float] | None, dtype: torch.dtype) -> tuple[float, float]:
-    """The closest numbers of the dtype around clip: 0.9 lies above the float32 that is closest to it."""
+    """Return the closest numbers of the dtype around clip: 0.9 lies above the float32 that is closest to it."""
     if clip is None:
         return -math.inf, math.inf
     low, high = (end if math.isinf(end) else exact_fraction(end, "clip") for end in clip)

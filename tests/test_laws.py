@@ -1,4 +1,4 @@
-"""Two laws of CONTRIBUTING.md, read from the source text: methods name no operator, slacks live in numerics."""
+"""Laws of CONTRIBUTING.md, read from the source text: of operators' names, of slacks, of docstrings."""
 
 from __future__ import annotations
 
@@ -19,6 +19,17 @@ PAYS_FOR_ROUNDING = ("rules", "bounds", "search", "kernels", "region.py", "inter
 
 #: A line that says so, itself or just above, may hold a small number: no proof rests on it, or it is the operator's.
 REASON = re.compile(r"# (heuristic|fact): \w")
+
+#: The engine, where a docstring is read without the code around it.
+SPEAKS_PLAINLY = (*PAYS_FOR_ROUNDING, "numerics", "graph", "attack", "flags.py")
+
+#: First words that leave a sentence without a verb.
+HEADLESS = (
+    " a an the another both every each all any some those these such no none nothing one two"
+    " of by as at in on over under from to for with without within along behind between before after"
+    " what how which where who whose whoever whether when while if see not only same"
+    " bounds upper rows columns lines margins entries values points numbers gradients weights "
+)
 
 Law = Callable[[ast.AST], bool]
 
@@ -65,6 +76,16 @@ def is_slack(node: ast.AST) -> bool:
     return False
 
 
+def headless(node: ast.AST) -> bool:
+    """Does a function's docstring begin with anything but a verb? A property may be a noun, a test a question."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not (text := ast.get_docstring(node)):
+        return False
+    if any("property" in ast.unparse(decorator) for decorator in node.decorator_list):
+        return False
+    first = text.split()[0].rstrip(",:;")
+    return not re.fullmatch("[A-Z][a-z]+", first) or f" {first.lower()} " in HEADLESS
+
+
 def found(root: Path, broken: Law, within: Callable[[str], bool]) -> list[str]:
     """Breaches as `file:line source`."""
     breaches = []
@@ -76,7 +97,7 @@ def found(root: Path, broken: Law, within: Callable[[str], bool]) -> list[str]:
         lines = text.splitlines()
         for node in filter(broken, ast.walk(ast.parse(text, str(path)))):
             first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
-            if broken is names_operator or not any(map(REASON.search, lines[max(0, first - 2) : last])):
+            if broken is not is_slack or not any(map(REASON.search, lines[max(0, first - 2) : last])):
                 breaches.append(f"{relative.as_posix()}:{first} {lines[first - 1].strip()}")
     return sorted(set(breaches))
 
@@ -91,6 +112,10 @@ def unnamed(root: Path) -> list[str]:
     return found(root, is_slack, lambda room: room in PAYS_FOR_ROUNDING)
 
 
+def unspoken(root: Path) -> list[str]:
+    return found(root, headless, lambda room: room in SPEAKS_PLAINLY)
+
+
 def test_only_rules_and_graph_name_operators() -> None:
     """What a method wants to know of an operator is a column or a fact of its Rule."""
     assert named(PACKAGE) == []
@@ -99,6 +124,11 @@ def test_only_rules_and_graph_name_operators() -> None:
 def test_rounding_is_paid_by_numerics() -> None:
     """A slack has a name and an argument there; search heuristics say on their line that they are some."""
     assert unnamed(PACKAGE) == []
+
+
+def test_docstrings_begin_with_a_verb() -> None:
+    """What a function does is said in words that need no look at its code; shapes and symbols stand behind."""
+    assert unspoken(PACKAGE) == []
 
 
 @pytest.mark.parametrize(
@@ -141,3 +171,29 @@ def test_a_slack_without_a_name_is_seen(tmp_path: Path, source: str) -> None:
         (tmp_path / room / "a.py").write_text(f"top = torch.finfo(x.dtype).max / 4\n{source}\n")
     (tmp_path / "region.py").write_text(f"{source}  # heuristic\n\n# heuristic: Adam's\n{source}\n")
     assert [line.split(" ")[0] for line in unnamed(tmp_path)] == ["bounds/a.py:2", "region.py:1"]
+
+
+@pytest.mark.parametrize(
+    "docstring",
+    [
+        "Of units counted with the channel innermost: their channels (c,).",
+        "None: most of it, or nobody can tell.",
+        "``priced``: the ``price`` of a (S, B), where somebody knows it already.",
+        "What rounding of a * slope may cost: (B, *out).",
+        "How far the network's evaluation of f may be from f.",
+        "Where (B, *value) an estimate is of use.",
+        "x (B, C, ...).",
+        "|W| m + |b|.",
+        "S, B, n.",
+        "The bias as (1, out, 1, ...).",
+        "Upper bounds (B, S) of c.z + d.",
+    ],
+)
+def test_a_docstring_without_a_verb_is_seen(tmp_path: Path, docstring: str) -> None:
+    source = f'def act():\n    """{docstring}"""\n'
+    spoken = 'class A:\n    """The units."""\n    @property\n    def b(self):\n        """The units."""\n'
+    asked = 'def c():\n    """Is it ours?"""\ndef d():\n    """Return the units."""\n'
+    for room in ("bounds", "train"):
+        (tmp_path / room).mkdir()
+        (tmp_path / room / "a.py").write_text(source + spoken + asked, encoding="utf-8")
+    assert [line.split(" ")[0] for line in unspoken(tmp_path)] == ["bounds/a.py:1"]

@@ -54,10 +54,10 @@ class Attack(abc.ABC):
 
     @abc.abstractmethod
     def step(self, rows: Rows, t: int) -> Tensor:
-        """The next iterates (R, ...), in the box or not; must look at ``rows.x``, by gradient or without."""
+        """Return the next iterates (R, ...), in the box or not; must look at ``rows.x``, by gradient or without."""
 
     def trials(self, choices: int) -> int:
-        """Independent searches per example, if ``choices`` rows of the specification can be violated."""
+        """Count the independent searches per example, if ``choices`` rows of the specification can be violated."""
         return self.restarts
 
     @final
@@ -106,10 +106,10 @@ class _Chunk:
 
 
 def _chunks(examples: Tensor, ledger: Ledger, size: int) -> Iterator[_Chunk]:
-    """All trials of the examples (N,), at most ``size`` at once, earlier trials first, the fallen skipped.
+    """Yield all trials of the examples (N,), at most ``size`` at once, earlier trials first, the fallen skipped.
 
     A chunk holds trial 0, or 1-2, or 3-6, ...: a single example is searched more in parallel the harder it
-    proves, and one that falls at once has not paid for trials it did not need.
+    proves, and one that falls at once costs no trials that it did not need.
     """
     first = 0
     while first < ledger.trials:

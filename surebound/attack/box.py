@@ -66,7 +66,7 @@ def _check_finite(*ends: Tensor) -> None:
 
 
 def _add_inwards(x: Tensor, eps: Fraction) -> Tensor:
-    """The largest value of x's dtype that is not above x + eps (eps rounded down to float64)."""
+    """Return the largest value of x's dtype that is not above x + eps (eps rounded down to float64)."""
     radius = -float_up(-eps)
     # Two roundings put the nearest value at most one place off; start above, come down to what fits.
     end = next_up((x.double() + radius).to(x.dtype))
@@ -76,7 +76,7 @@ def _add_inwards(x: Tensor, eps: Fraction) -> Tensor:
 
 
 def _apart_at_most(a: Tensor, b: Tensor, radius: float) -> Tensor:
-    """a - b <= radius, decided exactly: the difference as a float64 sum without error (Knuth's TwoSum)."""
+    """Decide a - b <= radius exactly: the difference as a float64 sum without error (Knuth's TwoSum)."""
     a, b = a.double(), -b.double()
     total = a + b
     part = total - a
@@ -86,7 +86,7 @@ def _apart_at_most(a: Tensor, b: Tensor, radius: float) -> Tensor:
 
 
 def _at_most(value: float, like: Tensor) -> float:
-    """The largest value of a dtype that is not above ``value``."""
+    """Return the largest value of a dtype that is not above ``value``."""
     if math.isinf(value):
         return value
     nearest = torch.tensor(float(value), dtype=like.dtype)

@@ -11,7 +11,7 @@ from surebound.graph.fit import evaluating
 
 
 def box(images: Tensor, epsilon: float, clip: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
-    """Ends (B, C, H, W) of the ball of radius `epsilon` around `images`, cut to the clip range."""
+    """Return the ends (B, C, H, W) of the ball of radius `epsilon` around `images`, cut to the clip range."""
     lower, upper = images - epsilon, images + epsilon
     if clip is not None:
         lower, upper = lower.clamp_min(clip[0]), upper.clamp_max(clip[1])
@@ -19,7 +19,7 @@ def box(images: Tensor, epsilon: float, clip: tuple[float, float] | None) -> tup
 
 
 def random_point(lower: Tensor, upper: Tensor, generator: torch.Generator) -> Tensor:
-    """A uniform point (B, C, H, W) of each box, drawn on the generator's device."""
+    """Draw a uniform point (B, C, H, W) of each box on the generator's device."""
     draw = torch.rand(lower.shape, generator=generator, device=generator.device)
     return lower + (upper - lower) * draw.to(lower.device, lower.dtype)
 
@@ -27,7 +27,7 @@ def random_point(lower: Tensor, upper: Tensor, generator: torch.Generator) -> Te
 def ascend(
     model: nn.Module, point: Tensor, ends: tuple[Tensor, Tensor], labels: Tensor, steps: int, step_size: float
 ) -> Tensor:
-    """Points (B, C, H, W) of the boxes `ends` with a higher cross-entropy than `point`.
+    """Climb from `point` to points (B, C, H, W) of the boxes `ends` with a higher cross-entropy.
 
     Adam with its default moments; the model is in evaluation mode meanwhile, so that batch normalisation
     neither mixes the examples nor learns from attacked images.

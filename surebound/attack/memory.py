@@ -21,7 +21,7 @@ _MOST_ROWS_ELSEWHERE = 8192
 
 
 def rows_within(model: Model, example: Tensor, memory: int) -> int:
-    """Rows whose forward and backward pass fit into ``memory`` bytes; at least one. ``example`` is (1, ...).
+    """Count the rows whose forward and backward pass fit into ``memory`` bytes; at least one. ``example`` is (1, ...).
 
     Counted once on a single input, from what autograd keeps for the backward pass: the same number on every
     machine, whatever else is running there.

@@ -26,7 +26,7 @@ class FixedBatch(nn.Module):
 
 
 def any_batch(model: Model, x: Tensor) -> Model:
-    """The network, made to take any batch size if it takes x (B, ...) as a whole only (x.view(3, -1))."""
+    """Return the network, made to take any batch size if it takes x (B, ...) as a whole only (x.view(3, -1))."""
     if len(x) < 2:
         return model
     with torch.no_grad():
@@ -53,7 +53,7 @@ class Network:
         self._model = model
 
     def logits(self, x: Tensor, rows: int) -> Tensor:
-        """Outputs without a graph, at most ``rows`` inputs at a time: (R, K)."""
+        """Return outputs without a graph, at most ``rows`` inputs at a time: (R, K)."""
         with torch.no_grad():
             parts = [self._forward(x[first : first + rows]) for first in range(0, len(x), rows)]
         if not parts:
@@ -61,7 +61,7 @@ class Network:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def ascent(self, x: Tensor, loss: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """Logits (R, K) at x and the gradient (R, ...) of each row's loss; 0 where it does not exist."""
+        """Return logits (R, K) at x and the gradient (R, ...) of each row's loss; 0 where it does not exist."""
         with torch.enable_grad():
             x = x.detach().requires_grad_(True)
             with InputGradients():

@@ -17,7 +17,7 @@ _BITS_PER_WORD = 32
 
 
 def row_keys(seed: int, *parts: Tensor | int) -> Tensor:
-    """One 64-bit key per row from the seed and whatever tells the rows apart: (R,).
+    """Make one 64-bit key per row from the seed and whatever tells the rows apart: (R,).
 
     >>> row_keys(0, torch.arange(2)).unique().numel(), row_keys(0, torch.arange(2), 1).unique().numel()
     (2, 2)
@@ -31,7 +31,7 @@ def row_keys(seed: int, *parts: Tensor | int) -> Tensor:
 
 
 def uniform(keys: Tensor, count: int) -> Tensor:
-    """Numbers in [0, 1), multiples of 2^-24: (R, count) float32.
+    """Draw numbers in [0, 1), multiples of 2^-24: (R, count) float32.
 
     >>> draw = uniform(row_keys(0, torch.arange(100)), 100)
     >>> bool((draw >= 0).all() and (draw < 1).all()), round(float(draw.mean()), 2)
@@ -41,14 +41,14 @@ def uniform(keys: Tensor, count: int) -> Tensor:
 
 
 def signs(keys: Tensor, count: int) -> Tensor:
-    """Fair -1 or +1: (R, count) float32; one word gives 32 of them."""
+    """Draw fair -1 or +1: (R, count) float32; one word gives 32 of them."""
     words = _shift(_words(keys, -(-count // _BITS_PER_WORD)), 64 - _BITS_PER_WORD)
     bits = words.unsqueeze(-1) >> torch.arange(_BITS_PER_WORD, device=keys.device)
     return (bits & 1).flatten(1)[:, :count].float().mul_(2).sub_(1)
 
 
 def _words(keys: Tensor, count: int) -> Tensor:
-    """Word number j of every row's stream: (R, count)."""
+    """Return word number j of every row's stream: (R, count)."""
     counter = torch.arange(1, count + 1, device=keys.device) * _signed(_GOLDEN)
     return _mix(keys.unsqueeze(1) + counter)
 
@@ -61,11 +61,11 @@ def _mix(state: Tensor) -> Tensor:
 
 
 def _shift(value: Tensor, bits: int) -> Tensor:
-    """Logical shift right: torch's is arithmetic."""
+    """Shift right logically: torch's shift is arithmetic."""
     return (value >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def _signed(value: int) -> int:
-    """The int64 with the same 64 bits."""
+    """Return the int64 with the same 64 bits."""
     value %= 1 << 64
     return value - (1 << 64) if value >= 1 << 63 else value

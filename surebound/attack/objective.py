@@ -1,4 +1,4 @@
-"""What an attack maximises: the rows c.z + d of a specification, violated as soon as one is not <= 0.
+"""The objective of an attack: the rows c.z + d of a specification, violated as soon as one is not <= 0.
 
 A NaN output is not <= 0 either: a network that returns NaN inside the region is not robust there, and counts
 as broken. A network that diverged scores 100 % error, never 0 %.
@@ -24,11 +24,11 @@ class Objective(abc.ABC):
 
     @abc.abstractmethod
     def values(self, logits: Tensor) -> Tensor:
-        """c.z + d: (R, S), differentiable; -inf for a row that cannot be violated."""
+        """Return c.z + d: (R, S), differentiable; -inf for a row that cannot be violated."""
 
     @abc.abstractmethod
     def violated(self, logits: Tensor) -> Tensor:
-        """Where a row is certainly not <= 0 for these logits, whatever the rounding of c.z + d: (R,)."""
+        """Say where a row is certainly not <= 0 for these logits, whatever the rounding of c.z + d: (R,)."""
 
     @abc.abstractmethod
     def __getitem__(self, index: Tensor) -> Objective: ...
@@ -72,7 +72,7 @@ class Linear(Objective):
 
 
 def objective_of(labels: Tensor | None, spec: LinearSpec | None, batch: int, outputs: int) -> Objective:
-    """The objective of labels or of a specification: exactly one of the two."""
+    """Return the objective of labels or of a specification: exactly one of the two."""
     if (labels is None) == (spec is None):
         raise SpecError("give labels or a spec: one of them, and not both, says what must hold")
     if labels is not None:
@@ -90,29 +90,29 @@ def objective_of(labels: Tensor | None, spec: LinearSpec | None, batch: int, out
 
 
 def worst(values: Tensor) -> Tensor:
-    """The row that is closest to being violated; NaN if there is one: (R,)."""
+    """Return the value of the row that is closest to being violated; NaN if there is one: (R,)."""
     return values.max(1).values
 
 
 def broken(worst_value: Tensor) -> Tensor:
-    """Not known to be <= 0: (R,) bool."""
+    """Say where the worst row is not known to be <= 0: (R,) bool."""
     return ~(worst_value <= 0)
 
 
 def _affine(spec: LinearSpec, logits: Tensor) -> Tensor:
-    """c.z + d with shared (S, K) or own (R, S, K) coefficients: (R, S)."""
+    """Return c.z + d with shared (S, K) or own (R, S, K) coefficients: (R, S)."""
     c = spec.c.to(logits)
     product = logits @ c.T if c.dim() == 2 else torch.einsum("rsk,rk->rs", c, logits)
     return product if spec.d is None else product + spec.d.to(logits)
 
 
 def _margin(values: Tensor) -> Tensor:
-    """The largest margin (Carlini and Wagner 2017, f_6, without its cap: success ends the search anyway)."""
+    """Return the largest margin (Carlini and Wagner 2017, f_6, without its cap: success ends the search anyway)."""
     return values.max(1).values
 
 
 def _cross_entropy(values: Tensor) -> Tensor:
-    """log(1 + sum_k exp(z_k - z_true)): the cross-entropy of the true class, extended to any rows."""
+    """Return log(1 + sum_k exp(z_k - z_true)): the cross-entropy of the true class, extended to any rows."""
     return torch.nn.functional.softplus(values.logsumexp(1))
 
 

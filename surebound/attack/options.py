@@ -40,7 +40,7 @@ def is_positive(value: object) -> bool:
 
 
 def pick(table: Mapping[str, T], name: str, what: str) -> T:
-    """The option called ``name``.
+    """Return the option called ``name``.
 
     >>> pick({"margin": 1}, "hinge", "loss")
     Traceback (most recent call last):

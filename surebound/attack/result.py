@@ -1,4 +1,4 @@
-"""What an attack found, and what it says while it is at work."""
+"""The result of an attack, and its progress while it is at work."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ class Ledger:
         return self.winner < self.trials
 
     def broke(self, example: Tensor, trial: Tensor) -> None:
-        """Rows that found a violation, while they still run: (N,) and (N,)."""
+        """Note rows that found a violation, while they still run: (N,) and (N,)."""
         self.winner.scatter_reduce_(0, example, trial, "amin")
 
     def enter(
         self, example: Tensor, trial: Tensor, x: Tensor, value: Tensor, steps: Tensor, queries: Tensor
     ) -> None:
-        """Rows that have ended, each with its worst iterate; their first violating one if they broke."""
+        """Enter rows that have ended, each with its worst iterate; their first violating one if they broke."""
         self.steps[example, trial] = steps
         self.queries[example, trial] = queries
         for number in sorted(set(trial.tolist())):  # each example has at most one row per trial
@@ -99,6 +99,6 @@ class Ledger:
             self.x[at], self.value[at], self.holder[at] = x[rows], value[rows], number
 
     def spent(self, counts: Tensor) -> Tensor:
-        """Sum of ``steps`` or ``queries`` over the trials that were needed: (B,)."""
+        """Sum ``steps`` or ``queries`` over the trials that were needed: (B,)."""
         number = torch.arange(self.trials, device=counts.device)
         return (counts * (number <= self.winner.unsqueeze(1))).sum(1)

@@ -73,11 +73,11 @@ class Rows:
         return (self.upper - self.lower) / 2
 
     def uniform(self, *purpose: int) -> Tensor:
-        """Random numbers in [0, 1) that belong to these trials and this purpose: (R, ...)."""
+        """Draw numbers in [0, 1) that belong to these trials and this purpose: (R, ...)."""
         return noise.uniform(self._keys(purpose), self._numel).view_as(self.x).to(self.x)
 
     def signs(self, *purpose: int) -> Tensor:
-        """Random signs that belong to these trials and this purpose: (R, ...)."""
+        """Draw signs that belong to these trials and this purpose: (R, ...)."""
         return noise.signs(self._keys(purpose), self._numel).view_as(self.x).to(self.x)
 
     @property
@@ -86,11 +86,11 @@ class Rows:
         return self._problem.choices
 
     def target(self, rank: Tensor) -> Tensor:
-        """The specification's row that was ``rank``-th closest to violation before the search: (R,)."""
+        """Return the specification's row that was ``rank``-th closest to violation before the search: (R,)."""
         return self._problem.targets[self.example, rank]
 
     def gradient(self, loss: Loss) -> Tensor:
-        """Gradient of the loss at x: (R, ...); x is remembered if it is its row's worst."""
+        """Return the gradient of the loss at x: (R, ...); x is remembered if it is its row's worst."""
         values: list[Tensor] = []
 
         def total(logits: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class Rows:
         self._observe(self._objective.values(self._problem.network.logits(self.x, self._problem.chunk)))
 
     def probe(self, points: Tensor, loss: Loss) -> Tensor:
-        """Losses at P points per row, in the box or not: (P, R, ...) -> (P, R). Nothing is remembered."""
+        """Return losses at P points per row, in the box or not: (P, R, ...) -> (P, R). Nothing is remembered."""
         logits = self._problem.network.logits(points.flatten(0, 1), self._problem.chunk)
         self._queries += len(points)
         return torch.stack([loss(self._objective.values(z)) for z in logits.view(len(points), len(self), -1)])
@@ -121,7 +121,7 @@ class Rows:
         self.x = project(x, self.lower, self.upper)
 
     def move(self, x: Tensor) -> None:
-        """One step: the next iterate is the closest point of the box."""
+        """Take one step: the next iterate is the closest point of the box."""
         self.place(x)
         self._steps += 1
 
@@ -154,7 +154,7 @@ class Rows:
             self._end(fell | (self.trial > self._ledger.winner[self.example]))
 
     def _end(self, which: Tensor) -> None:
-        """Rows (R,) that need no further step: what they have spent is final."""
+        """End rows (R,) that need no further step: what they have spent is final."""
         which = which & ~self._ended
         self._spent[which] = torch.tensor([self._steps, self._queries], device=which.device)
         self._ended |= which

@@ -88,7 +88,7 @@ def _objective(labels: Tensor | None, spec: LinearSpec | Spec | None, batch: int
 
 
 def _judge(problem: Problem, ledger: Ledger, clean: Tensor, attacked: Tensor) -> AttackResult:
-    """The clean forward pass that decides: the search's own opinion does not count."""
+    """Judge by a clean forward pass: the search's own opinion does not count."""
     adversarial = project(ledger.x, problem.box.lower, problem.box.upper)
     logits = problem.network.logits(adversarial, problem.chunk)
     objective: Objective = problem.objective
@@ -106,7 +106,7 @@ def _judge(problem: Problem, ledger: Ledger, clean: Tensor, attacked: Tensor) ->
 
 
 def _nothing(images: Tensor) -> AttackResult:
-    """The result of an empty batch."""
+    """Return the result of an empty batch."""
     flags = torch.zeros(0, dtype=torch.bool, device=images.device)
     return AttackResult(
         images, flags, images.new_zeros(0), flags.long(), flags, flags, flags, flags.long(), flags.long()

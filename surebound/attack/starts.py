@@ -12,23 +12,23 @@ from surebound.attack.rows import Rows
 
 
 def uniform(rows: Rows) -> Tensor:
-    """A point drawn uniformly from the box."""
+    """Draw a point uniformly from the box."""
     return torch.lerp(rows.lower, rows.upper, rows.uniform())
 
 
 def corner(rows: Rows) -> Tensor:
-    """A corner of the box, each coordinate's side drawn at random."""
+    """Draw a corner of the box, each coordinate's side at random."""
     return torch.where(rows.signs() > 0, rows.upper, rows.lower)
 
 
 def mixed(rows: Rows) -> Tensor:
-    """A uniform point for every other trial, a corner for the rest."""
+    """Draw a uniform point for every other trial, a corner for the rest."""
     odd = (rows.trial % 2 == 1).view(-1, *[1] * (rows.x.dim() - 1))
     return torch.where(odd, corner(rows), uniform(rows))
 
 
 def center(rows: Rows) -> Tensor:
-    """The example itself."""
+    """Return the example itself."""
     return rows.x
 
 

@@ -38,7 +38,7 @@ class StepDecay:
             )
 
     def __call__(self, t: int, steps: int) -> float:
-        """What to multiply the step size by at step ``t`` of ``steps``."""
+        """Return the factor of the step size at step ``t`` of ``steps``."""
         return math.prod(self.factor for share in self.at if t >= share * steps)
 
 
@@ -51,7 +51,7 @@ class StepRule(abc.ABC):
 
     @abc.abstractmethod
     def advance(self, rows: Rows, origin: Tensor, gradient: Tensor, t: int, scale: float) -> Tensor:
-        """Where step ``t`` leads from ``origin`` (R, ...), with the step size multiplied by ``scale``."""
+        """Take step ``t`` from ``origin`` (R, ...), with the step size multiplied by ``scale``."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Sign(StepRule):
         _check_rate("Sign", self.lr)
 
     def begin(self, rows: Rows) -> None:
-        """Nothing to remember."""
+        """Remember nothing."""
 
     def advance(self, rows: Rows, origin: Tensor, gradient: Tensor, t: int, scale: float) -> Tensor:
         rate = self.lr * scale

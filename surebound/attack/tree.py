@@ -27,7 +27,7 @@ class Tree(Objective):
 
     @classmethod
     def of(cls, spec: Spec, outputs: int) -> Tree:
-        """The objective of a specification about the outputs of one run."""
+        """Return the objective of a specification about the outputs of one run."""
         scope = _Outputs(spec, outputs)
         formula = renamed(
             spec.formula(scope), {number: column for (_, column), number in scope.outputs.items()}
@@ -51,7 +51,7 @@ class Tree(Objective):
         return broken(worst(self._tree(wide @ c.T + d - slack)))
 
     def _tree(self, rows: Tensor) -> Tensor:
-        """Rows (R, A) to the parts of the property that must all hold: (R, S)."""
+        """Combine rows (R, A) into the parts of the property that must all hold: (R, S)."""
         rows = torch.where(rows.isnan(), torch.inf, rows)  # NaN satisfies nothing
         parts = (
             self.formula.parts if isinstance(self.formula, All) and self.formula.parts else (self.formula,)
@@ -59,7 +59,7 @@ class Tree(Objective):
         return torch.stack([self._degree(part, rows) for part in parts], 1)
 
     def _degree(self, part: Formula, rows: Tensor) -> Tensor:
-        """How far a part is from holding, <= 0 where it holds: (R,)."""
+        """Measure how far a part is from holding, <= 0 where it holds: (R,)."""
         if isinstance(part, Atom):
             return rows[:, self.place[part]]
         found = [self._degree(each, rows) for each in part.parts]

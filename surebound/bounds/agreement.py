@@ -35,6 +35,6 @@ def difference(program: Program, x: Tensor, expected: Tensor) -> float | None:
 
 
 def _bounds(program: Program, x: Tensor) -> Tensor:
-    """Ends (B, 2, K) of the outputs at single points x (B, ...)."""
+    """Bound the outputs at single points x (B, ...): ends (B, 2, K)."""
     found = propagate(program, Interval.point(x), Soundness.DEPLOYED)
     return torch.stack([found.lower, found.upper], 1)

@@ -2,7 +2,7 @@
 
 A shape alone does not tell: ``x.flip(0)`` has the right one. So every call is run on a few random examples of which one
 is then replaced: where a value of another example changes, examples meet. A call gets operands of its own, not what the
-calls before it make of an input, because a unit that is off would hide it; and once with the network's own parameters,
+calls before it make of an input, because a dead unit would hide it; and once with the network's own parameters,
 once with random ones, because a weight of 0 may hide it today. Every example is replaced in turn, and the two batches
 have different sizes, because a rotation by 3 leaves a batch of 3 as it is; and what reads a constant that tells
 examples apart, such as their numbers, counts as joining them: at another size it may.
@@ -32,7 +32,7 @@ _known: WeakKeyDictionary[Graph, frozenset[str]] = WeakKeyDictionary()
 
 
 def mixing(program: Program) -> frozenset[str]:
-    """The calls at whose values examples are not apart along the first axis; looked for once per graph."""
+    """Find the calls whose values mix examples along the first axis; once per graph."""
     graph = program.graph
     if graph not in _known:
         free = graph.input_shape[0] is None
@@ -49,7 +49,7 @@ def mixing(program: Program) -> frozenset[str]:
 
 
 def check_by_example(program: Program) -> None:
-    """Coefficients belong to examples: refuse networks that move the examples' axis or join examples."""
+    """Refuse networks that move the examples' axis or join examples: coefficients belong to examples."""
     odd = program.graph.calls(lambda node: node.name in mixing(program))
     if odd:
         lines = "\n".join(f"  {describe(node)}" for node in odd[:5])
@@ -71,7 +71,7 @@ def check_first_axis(node: Node, shape: torch.Size, batch: int) -> None:
 
 
 def _by_place(program: Program, parameters: dict[str, Any]) -> set[str]:
-    """The calls that read a constant with one row per example whose rows differ."""
+    """Find the calls that read a constant with one row per example whose rows differ."""
     graph = program.graph
     like = next((v for v in parameters.values() if isinstance(v, Tensor)), torch.empty(0))
     shape = [ROWS, *(n or 1 for n in graph.input_shape[1:])]
@@ -94,7 +94,7 @@ def _by_place(program: Program, parameters: dict[str, Any]) -> set[str]:
 
 
 def _seen(program: Program, parameters: dict[str, Any], batch: int) -> set[str]:
-    """The calls whose value of an example changes with another one of their operands."""
+    """Find the calls whose value for one example changes with another example of an operand."""
     known, found = _values(program, parameters, batch, None), set[str]()
     for changed in range(batch) if batch > 1 else ():
         rest = [i for i in range(batch) if i != changed]
@@ -115,7 +115,7 @@ def _same(one: Tensor, two: Tensor, batch: int, rest: list[int]) -> bool:
 
 
 def _values(program: Program, parameters: Env, batch: int, changed: int | None) -> dict[str, Any]:
-    """The value of every call that varies, on random operands; of example ``changed`` these are others than without."""
+    """Run every call that varies on random operands; those of example ``changed`` differ from those without it."""
     graph, draw, other = program.graph, *(torch.Generator().manual_seed(seed) for seed in (1, 2))
 
     def fresh(value: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ def _values(program: Program, parameters: Env, batch: int, changed: int | None) 
 
 
 def _random(value: Any, draw: torch.Generator) -> Any:
-    """Positive numbers instead of others, so that no unit is off; of matrices and kernels an average, so that nothing
+    """Draw positive numbers, so that no unit is dead; of matrices and kernels an average, so that nothing
     overflows."""
     if not isinstance(value, Tensor) or not value.is_floating_point():
         return value

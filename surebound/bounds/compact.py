@@ -1,4 +1,4 @@
-"""A smaller network that computes the same over a region: channels proved off left out, BatchNorm folded."""
+"""A smaller network that computes the same over a region: channels proved dead left out, BatchNorm folded."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CompactNetwork(nn.Module):
 def compact(
     model: nn.Module | Program, region: Region, soundness: Soundness | str = Soundness.DEPLOYED
 ) -> CompactNetwork:
-    """The network without the channels and units that are proved off over all of the region.
+    """Remove the channels and units that are proved dead over all of the region.
 
     requirement: every operator that touches the input has a rule; weighted layers before a ReLU are narrowed where
                  only weighted layers read its output (through padding and flattening)
@@ -72,7 +72,7 @@ def compact(
 
 
 def _off(program: Program, box: Interval, mode: Soundness) -> dict[str, Tensor]:
-    """For every value (B, C, ...): which channels (C,) have an upper bound <= 0 throughout; NaN has none."""
+    """Find the channels (C,) of every value (B, C, ...) whose upper bound is <= 0 throughout; NaN is not."""
     found: dict[str, Tensor] = {}
 
     def observe(node: Node, bounds: Any) -> None:
@@ -86,7 +86,7 @@ def _off(program: Program, box: Interval, mode: Soundness) -> dict[str, Tensor]:
 
 @dataclass
 class _Surgery:
-    """Narrows the weights of a program; ``off`` is what is known of the values' channels."""
+    """Narrows the weights of a program; ``off``: the dead channels of every value."""
 
     program: Program
     off: Mapping[str, Tensor]
@@ -109,7 +109,7 @@ class _Surgery:
         return CompactNetwork(*self._rebuilt(graph), self.kept)
 
     def _own_weights(self, chain: Chain) -> None:
-        """Copies of weight and bias that belong to this call alone, whoever else shares the original."""
+        """Give the call copies of weight and bias of its own, even if other calls share the original."""
         layer = _layer(chain)
         weight = self._value(layer.args[1])
         bias = self._value(layer.args[2]) if len(layer.args) > 2 and layer.args[2] is not None else None
@@ -128,7 +128,7 @@ class _Surgery:
         return self.values[argument.name]
 
     def _fold(self, chain: Chain, norm: Node) -> None:
-        """scale (W x + b) + shift as one layer, computed in float64 and rounded once."""
+        """Fold scale (W x + b) + shift into one layer, computed in float64 and rounded once."""
         rule = find(norm.op)
         column = rule.batch_norm if rule is not None else None
         if column is None:
@@ -168,7 +168,7 @@ class _Surgery:
         self._reshape(chain, on.numel(), off.numel())
 
     def _readers(self, node: Node) -> list[Node] | None:
-        """The weighted layers that read a value, directly, padded or flattened; None if anything else does."""
+        """Return the weighted layers that read a value, directly, padded or flattened; None if anything else does."""
         graph = self.program.graph
         if node.name == graph.output:
             return None
@@ -189,7 +189,7 @@ class _Surgery:
         return found
 
     def _reshape(self, chain: Chain, on: int, channels: int) -> None:
-        """Shapes of the values between the layer and its readers."""
+        """Update the shapes of the values between the layer and its readers."""
         graph = self.program.graph
         queue = [n for n in chain.calls if kind_of(n, graph) != "flatten"]
         while queue:
@@ -247,7 +247,7 @@ def _pads(node: Node) -> bool:
 
 
 def _replaced(value: Any, old: Any, new: Any) -> Any:
-    """The sizes of a reshaping with one of them changed."""
+    """Return the sizes of a reshaping with one of them changed."""
     if isinstance(value, (tuple, list)):
         return type(value)(new if not isinstance(v, Ref) and v == old else v for v in value)
     return value

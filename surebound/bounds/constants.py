@@ -1,4 +1,4 @@
-"""What is fixed about a program's calls: values that no input value reaches, and which operands vary."""
+"""Values of a program that do not depend on the input, and which operands of its calls vary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from surebound.rules import Affine, find
 
 
 def environment(program: Program, batch: int, convert: Callable[[Tensor], Tensor] | None = None) -> Env:
-    """Parameters, and the values of the calls that no input value reaches, for a batch of this size.
+    """Return the parameters and the values of the calls that do not depend on the input, for a batch of this size.
 
     convert: applied to every parameter first, e.g. to another dtype.
     """
@@ -48,7 +48,7 @@ def _reads_a_shape(node: Node, env: Mapping[str, Any]) -> bool:
 
 
 class Constants:
-    """``environment`` for any batch size, each computed once, and what else is fixed about a program's calls.
+    """``environment`` for any batch size, each computed once, and other facts about a program's calls.
 
     norms: mean and variance that normalisations use instead of their running ones, by name of the call.
     """
@@ -61,13 +61,13 @@ class Constants:
         self._uses: Counter[str] | None = None
 
     def of(self, batch: int) -> dict[str, Any]:
-        """The environment of a batch of this size."""
+        """Return the environment of a batch of this size."""
         if batch not in self._known:
             self._known[batch] = environment(self.program, batch)
         return self._known[batch]
 
     def arguments(self, node: Node, position: int, batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of a call but for the varying one at ``position``."""
+        """Return the arguments of a call but for the varying one at ``position``."""
         env = self.of(batch)
         args = tuple(None if i == position else resolve(v, env) for i, v in enumerate(node.args))
         rule = find(node.op)
@@ -76,7 +76,7 @@ class Constants:
         return args[:position] + args[position + 1 :], resolve_kwargs(node.kwargs, env)
 
     def sources(self, node: Node) -> tuple[str, ...]:
-        """The operands that coefficients of a call go back to, in the order of the arguments, with repetitions."""
+        """Name the operands that coefficients of a call go back to, in the order of the arguments, with repetitions."""
         if node.name not in self._sources:
             fixed = self.of(1)
             split = taken_from(self.program, node)
@@ -91,11 +91,11 @@ class Constants:
         return self._uses[name] == 1
 
     def calls(self) -> list[Node]:
-        """The calls that coefficients go back through: those that read a value that is not fixed."""
+        """List the calls that coefficients go back through: those that read a value that varies."""
         return self.program.graph.calls(lambda node: bool(self.sources(node)))
 
     def steps(self) -> Steps:
-        """``calls``, for a walk that drops a value when no later call's coefficients go back to it.
+        """Return ``calls`` for a walk that drops a value when no later call's coefficients go back to it.
 
         A part of a tensor taken apart goes back to the tensor, which so lives on after the call that takes it apart.
         """
@@ -103,7 +103,7 @@ class Constants:
 
 
 def taken_from(program: Program, node: Node) -> Node | None:
-    """The call with several results (split, chunk, unbind; max along an axis), of which a ``getitem`` picks one."""
+    """Return the call with several results (split, chunk, unbind; max along an axis) that a ``getitem`` picks from."""
     if not node.is_part:
         return None
     producer = program.graph.by_name.get(node.args[0].name)
@@ -112,14 +112,14 @@ def taken_from(program: Program, node: Node) -> Node | None:
 
 
 def moved_from(program: Program, node: Node) -> Node | None:
-    """``taken_from`` where the parts are entries of the tensor as they were, not what was computed from them."""
+    """Return ``taken_from`` where the parts are entries of the tensor as they were, not computed from them."""
     producer = taken_from(program, node)
     rule = None if producer is None else find(producer.op)
     return None if rule is None or rule.several else producer
 
 
 def affine_in_one(node: Node, sources: tuple[str, ...]) -> Affine | None:
-    """The affine column, if the call is affine in its one varying operand."""
+    """Return the affine column, if the call is affine in its one varying operand."""
     rule = find(node.op)
     if rule is None or len(sources) != 1 or Ref(sources[0]) not in node.args:
         return None

@@ -41,7 +41,7 @@ class Tail:
 
 
 def affine_tail(program: Program) -> Tail:
-    """The longest chain of affine operators that ends in the output."""
+    """Return the longest chain of affine operators that ends in the output."""
     graph = program.graph
     name, nodes = graph.output, []
     while (node := graph.by_name.get(name)) is not None and node.varies:
@@ -61,7 +61,7 @@ def margins_from(
     spec: LinearSpec | None,
     mode: Soundness,
 ) -> Tensor:
-    """Margins from bounds of the value where the tail starts."""
+    """Bound margins by the bounds of the value where the tail starts."""
     batch, outputs = inside.shape[0], program.outputs
     check_one_of(labels, spec)
     if labels is not None:
@@ -80,7 +80,7 @@ def margins_from(
 
 
 def _block(program: Program, tail: Tail, inside: Interval, c: Tensor, d: Tensor, mode: Soundness) -> Tensor:
-    """Margins (B, S) of some examples."""
+    """Bound the rows (B, S) of some examples."""
     constants = Constants(program)
     with nullcontext() if mode is Soundness.NONE else exact_kernels():
         bounds = _through(constants, tail, inside, mode)
@@ -89,7 +89,7 @@ def _block(program: Program, tail: Tail, inside: Interval, c: Tensor, d: Tensor,
 
 
 def merged_margins(relaxed: Relaxed, tail: Tail, c: Tensor, d: Tensor) -> Tensor:
-    """Upper bounds (B, S) of c.z + d from the bounds where the tail starts, with the tail merged into c.
+    """Bound c.z + d from above, (B, S), by the bounds where the tail starts, with the tail merged into c.
 
     In the sound modes never above those from the bounds of the output.
     """
@@ -106,20 +106,20 @@ def merged_margins(relaxed: Relaxed, tail: Tail, c: Tensor, d: Tensor) -> Tensor
 
 
 def _through(constants: Constants, tail: Tail, inside: Interval, mode: Soundness) -> dict[str, Interval]:
-    """Interval bounds of every value of the tail."""
+    """Bound every value of the tail by intervals."""
     ctx, env = Context(mode), {**constants.of(inside.shape[0]), tail.start: inside}
     forward(keeping(tail.calls), env, lambda node, env: apply_rule(ctx, node, *node.arguments(env)))
     return {name: env[name] for name in (tail.start, *(node.name for node in tail.calls))}
 
 
 def check_one_of(labels: Tensor | None, spec: LinearSpec | None) -> None:
-    """Exactly one of the two ways to say what is asked."""
+    """Refuse anything but exactly one of labels and specification."""
     if (labels is None) == (spec is None):
         raise SpecError("give either labels or spec=LinearSpec(...), not both and not neither")
 
 
 def _plain_linear(program: Program, tail: Tail) -> tuple[Tensor, Tensor | None] | None:
-    """Weight and bias if the tail is one fully connected layer: the case that training meets at every step."""
+    """Return weight and bias if the tail is one fully connected layer: the case that training meets at every step."""
     layer = layer_of(tail.calls[0], tail.calls[0].args[3:]) if len(tail.calls) == 1 else None
     if layer is None or not layer.matrix:
         return None
@@ -130,7 +130,7 @@ def _plain_linear(program: Program, tail: Tail) -> tuple[Tensor, Tensor | None] 
 def classification_margins(
     center: Tensor, radius: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor
 ) -> Tensor:
-    """Elided margins of a last layer z = W h + b: (W_k - W_true) mu + |W_k - W_true| r + b_k - b_true, (B, K).
+    """Bound elided margins of a last layer z = W h + b: (W_k - W_true) mu + |W_k - W_true| r + b_k - b_true, (B, K).
 
     center, radius (B, F); weight (K, F). Blocks keep at most BLOCK_ENTRIES merged coefficients at a time,
     recomputed in the backward pass when there is more than one block.
@@ -151,7 +151,7 @@ def classification_margins(
 
 
 def _spread(radius: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
-    """|W_k - W_true| r for every class: (B, K)."""
+    """Return |W_k - W_true| r for every class: (B, K)."""
     classes, units = weight.shape
     if classes <= min(PAIRS_UP_TO, len(labels)):
         pairs = (weight.unsqueeze(0) - weight.unsqueeze(1)).abs()  # (K, K, F), the true class first

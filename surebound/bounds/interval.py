@@ -27,7 +27,7 @@ Observer = Callable[[Node, Any], None]
 def interval_bounds(
     model: nn.Module | Program, region: Region, soundness: Soundness | str = Soundness.DEPLOYED
 ) -> Interval:
-    """Bounds of every output over the region.
+    """Bound every output over the region by intervals.
 
     requirement: every operator that touches the input has a rule (``surebound ops``)
     return:      Interval of the output's shape; differentiable in the module's live parameters
@@ -57,7 +57,7 @@ def propagate(
     stop: str | None = None,
     observe: Observer | None = None,
 ) -> Interval:
-    """Bounds of the value named ``stop`` (the output by default) from bounds of the input.
+    """Bound the value named ``stop`` (the output by default) from bounds of the input.
 
     ``observe`` sees every varying node with its bounds. Values are dropped when the last reader has read them; a
     ``start`` that is ``Owned`` is overwritten where that saves memory.
@@ -97,7 +97,7 @@ def _propagated(
 
 
 def _overwriting_step(ctx: Context, node: Node, env: Env) -> Any:
-    """``apply_rule`` of a call that may overwrite its first argument, which nobody else holds then."""
+    """Apply the rule of a call that may overwrite its first argument, of which it then holds the only reference."""
     first = node.args[0].name
     if isinstance(env[first], Interval):
         env[first] = Owned.taking(env[first])
@@ -107,7 +107,7 @@ def _overwriting_step(ctx: Context, node: Node, env: Env) -> Any:
 
 
 def _given_back(value: Any) -> Any:
-    """What a rule made of bounds that it might overwrite, for any number of readers."""
+    """Return a rule's result as plain bounds, for any number of readers, if the rule gave owned ones back."""
     kind = type(value)  # exact types: this runs for every call
     if kind is Owned:
         return value.given_back()
@@ -118,7 +118,7 @@ def _given_back(value: Any) -> Any:
 
 @once_per_graph
 def overwriting(graph: Graph) -> frozenset[str]:
-    """The calls that may overwrite their first argument: they are its only reader, and its memory is its own.
+    """Name the calls that may overwrite their first argument: they are its only reader, and its memory is its own.
 
     Products make new memory; activations, BatchNorm and reshapings pass on what they were given or make new memory.
     Of everything else nothing is known, so nothing is overwritten.
@@ -128,7 +128,7 @@ def overwriting(graph: Graph) -> frozenset[str]:
 
 @once_per_graph
 def overwriting_all(graph: Graph) -> frozenset[str]:
-    """``overwriting`` when the bounds of the input may be overwritten too."""
+    """Name the calls that may overwrite their first argument when the bounds of the input may be overwritten too."""
     return _overwriting(graph, {graph.input})
 
 
@@ -157,7 +157,7 @@ def _wants_gradient(values: Env, start: Interval) -> bool:
 
 
 def apply_rule(ctx: Context, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """One step: the operator itself where nothing varies, its interval rule where something does.
+    """Run one call: the operator itself where nothing varies, its interval rule where something does.
 
     A call that reads the input only for its shape (``zeros_like``) gives a plain tensor, and so do calls on that.
     """

@@ -29,7 +29,7 @@ class Method(Protocol):
     within_intervals: ClassVar[bool]
 
     def margins(self, program: Program, box: Interval, c: Tensor, d: Tensor, mode: Soundness) -> Tensor:
-        """Upper bounds (B, S) of c.z + d over the box, c (B, S, K), d (B, S)."""
+        """Bound c.z + d from above over the box, c (B, S, K), d (B, S): (B, S)."""
 
 
 METHODS: dict[str, Method | None] = {
@@ -50,7 +50,7 @@ def worst_margins(
     soundness: Soundness | str = Soundness.DEPLOYED,
     elide: bool = True,
 ) -> Tensor:
-    """Upper bounds of z_k - z_true (B, K), 0 in the true class's column, or of any c.z + d (B, S).
+    """Bound z_k - z_true from above (B, K), 0 in the true class's column, or any c.z + d (B, S).
 
     requirement: outputs of shape (B, K); give labels (B,), a LinearSpec, or a Spec all of whose rows must hold
     method:      "interval", "zonotope", "symbolic", "crown-ibp", "crown", "wong", "alpha-crown" or a Crown(...); all
@@ -86,7 +86,7 @@ def worst_margins(
 
 
 def as_linear(model: nn.Module | Program, x: Tensor, spec: Spec) -> tuple[Program, LinearSpec]:
-    """A conjunction of rows as a network, of all its runs, and a LinearSpec of that network's outputs."""
+    """Return a conjunction of rows as one network of all its runs and a LinearSpec of that network's outputs."""
     if not isinstance(model, nn.Module):
         raise InputError(f"the model is a {type(model).__name__}; a Spec needs a torch.nn.Module")
     runs = assemble(model, x[:1], spec.formula, program_of)
@@ -96,7 +96,7 @@ def as_linear(model: nn.Module | Program, x: Tensor, spec: Spec) -> tuple[Progra
 
 
 def method_of(method: str | Method) -> Method | None:
-    """A method by name or as given; None: intervals alone."""
+    """Return a method by name or as given; None: intervals alone."""
     if isinstance(method, Projections | Estimate):
         raise InputError(
             "random projections estimate bounds and prove nothing; for the dual bound itself give method='wong'"
@@ -116,7 +116,7 @@ def _rows(
     mode: Soundness,
     method: Method,
 ) -> Tensor:
-    """Another method's bounds in the columns of the interval bounds: (B, K) or (B, S)."""
+    """Return another method's bounds in the columns of the interval bounds: (B, K) or (B, S)."""
     outputs = program.outputs
     check_one_of(labels, spec)
     if labels is None:

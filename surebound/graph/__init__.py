@@ -43,7 +43,7 @@ class _Known:
 
 
 _known: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
-_tracing = threading.RLock()  # torch.export and a module's training flags are nobody's own
+_tracing = threading.RLock()  # torch.export and a module's training flags are shared by all threads
 
 
 def program_of(model: nn.Module | Program, x: Tensor) -> Program:
@@ -51,7 +51,7 @@ def program_of(model: nn.Module | Program, x: Tensor) -> Program:
 
     Parameters are always the module's current ones. Whatever else tracing could see (attributes, hooks, submodules,
     classes) is compared at every call, and the network is traced anew after a change; ``forget(model)`` is for
-    changes that nobody can see, such as a global variable that forward() reads. At every batch size that is asked
+    changes that cannot be seen, such as a global variable that forward() reads. At every batch size that is asked
     for, the program is compared with the module once.
     """
     if isinstance(model, Program):

@@ -13,7 +13,7 @@ from surebound.flags import own_state
 
 
 def forward(model: nn.Module, x: Tensor) -> Tensor:
-    """``model(x)`` of x (B, ...), or an InputError that says which inputs the network does not take.
+    """Return ``model(x)`` of x (B, ...), or raise an InputError that says which inputs the network does not take.
 
     >>> import torch
     >>> forward(nn.Linear(2, 3), torch.zeros(1, 2)).shape
@@ -36,7 +36,7 @@ def _misfit(model: nn.Module, x: Tensor, error: Exception) -> InputError:
 
 
 def other_dtype(model: nn.Module, x: Tensor) -> InputError | None:
-    """What to say if the inputs are of another dtype than the network's weights; None if they are not."""
+    """Return the error for inputs of another dtype than the network's weights; None if they have the same."""
     values = (*model.parameters(), *model.buffers())
     weights = sorted({str(value.dtype) for value in values if value.is_floating_point()})
     if weights and str(x.dtype) not in weights:
@@ -48,14 +48,14 @@ def other_dtype(model: nn.Module, x: Tensor) -> InputError | None:
 
 
 def first_line(error: BaseException) -> str:
-    """An exception's type and the first line of what it says."""
+    """Return an exception's type and the first line of what it says."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
 @contextlib.contextmanager
 def evaluating(model: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Evaluation mode inside, each submodule's own mode after; no autocast; gradients work, even in inference mode."""
+    """Enter evaluation mode, without autocast and with gradients allowed; restore each submodule's mode after."""
     if not callable(model):
         raise InputError(f"the model is a {type(model).__name__}; give a torch.nn.Module or a callable")
     training = [m for m in model.modules() if m.training] if isinstance(model, nn.Module) else []
@@ -71,7 +71,7 @@ def evaluating(model: Callable[[Tensor], Tensor]) -> Iterator[None]:
 
 
 def in_batches(call: Callable[[Tensor], Tensor], x: Tensor, size: int) -> Tensor:
-    """``call`` of x (N, ...) in batches of exactly ``size``, the last one filled up with repetitions: (N, ...).
+    """Run ``call`` on x (N, ...) in batches of exactly ``size``, the last one filled up with repetitions: (N, ...).
 
     >>> import torch
     >>> in_batches(lambda x: 2 * x.view(2), torch.tensor([1, 2, 3]), 2)

@@ -45,7 +45,7 @@ def _content(value: Tensor) -> bytes:
 
 
 def _numbers(graph: Graph, values: Mapping[str, Any]) -> dict[str, int]:
-    """Values by their names in the order of their first use: the same network may name them otherwise."""
+    """Number values in the order of their first use: the same network may name them otherwise."""
     found: dict[str, int] = {}
     for node in graph.nodes:
         for name in node.refs():

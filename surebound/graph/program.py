@@ -55,12 +55,12 @@ class Node:
         return self.op == PART
 
     def refs(self) -> Iterator[str]:
-        """Names that this call reads, with repetitions."""
+        """Yield the names that this call reads, with repetitions."""
         yield from _refs(self.args)
         yield from _refs(tuple(self.kwargs.values()))
 
     def arguments(self, env: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Positional and keyword arguments, with values in place of names."""
+        """Return positional and keyword arguments, with values in place of names."""
         return resolve(self.args, env), resolve_kwargs(self.kwargs, env)
 
     def run(self, env: Mapping[str, Any]) -> Any:
@@ -118,7 +118,7 @@ class Graph:
         return sum(math.prod(n or 1 for n in shape) for shape in shapes)
 
     def consumers(self) -> dict[str, list[Node]]:
-        """Who reads each value."""
+        """List the calls that read each value."""
         readers: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in dict.fromkeys(node.refs()):
@@ -139,7 +139,7 @@ class Graph:
         )
 
     def shape_of(self, name: str) -> tuple[int | None, ...] | None:
-        """The shape of the input or of a call's value; None where the batch size stands, None if not a tensor."""
+        """Return the shape of the input or of a call's value, with None for the batch size; None if not a tensor."""
         if name == self.input:
             return self.input_shape
         return self.by_name[name].shape if name in self.by_name else None
@@ -154,7 +154,7 @@ class Graph:
 
 
 def live(nodes: Sequence[Node], output: str) -> tuple[Node, ...]:
-    """Drop calls whose results nobody reads."""
+    """Drop calls whose results are never read."""
     needed, kept = {output}, list[Node]()
     for node in reversed(nodes):
         if node.name in needed:
@@ -184,7 +184,7 @@ class Program:
     module: nn.Module
 
     def parameters(self) -> dict[str, Tensor]:
-        """The current value of every parameter, buffer and constant of the graph, by graph name."""
+        """Return the current value of every parameter, buffer and constant of the graph, by graph name."""
         values = dict(self.graph.constants)
         for name, path in self.graph.paths.items():
             values[name] = _lookup(self.module, path)
@@ -266,7 +266,7 @@ def resolve(value: Any, env: Mapping[str, Any]) -> Any:
 
 
 def resolve_kwargs(kwargs: Mapping[str, Any], env: Mapping[str, Any]) -> dict[str, Any]:
-    """``resolve`` for keyword arguments."""
+    """Replace every Ref among keyword arguments by its value."""
     if not kwargs:
         return {}
     return {key: resolve(item, env) for key, item in kwargs.items()}

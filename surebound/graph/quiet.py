@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 
-#: Who speaks when a trace fails; named because they may not have been imported yet.
+#: The loggers that report a failed trace; named because they may not have been imported yet.
 _LOGGERS = (
     "torch.export._trace",
     "torch.fx.experimental.symbolic_shapes",
@@ -20,7 +20,7 @@ _LOGGERS = (
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """No warnings, logs or printed graphs of PyTorch's inside; what was printed is passed on if nothing fails."""
+    """Silence PyTorch's warnings, logs and printed graphs; what was printed is passed on if nothing fails."""
     known = [name for name in logging.root.manager.loggerDict if name.startswith("torch.")]
     loggers = [logging.getLogger(name) for name in {*_LOGGERS, *known}]
     before = [logger.disabled for logger in loggers]

@@ -47,7 +47,7 @@ class Runs:
         return tuple(found.values())
 
     def linear(self, name: str) -> LinearSpec:
-        """Rows c.z + d <= 0 of the merged outputs z, if the property is that all of them hold."""
+        """Return rows c.z + d <= 0 of the merged outputs z, if the property is that all of them hold."""
         rows = list(_conjuncts(self.formula, name))
         c = torch.zeros(len(rows), max(1, len(self.columns)), dtype=torch.float64)
         d = torch.zeros(len(rows), dtype=torch.float64)
@@ -62,7 +62,7 @@ class Runs:
         return LinearSpec(c, d)
 
     def points(self, x: Tensor, shape: torch.Size) -> dict[int, Tensor]:
-        """The points (1, *shape) of a merged input (1, *input), by the number of their run; x itself is 0."""
+        """Return the points (1, *shape) of a merged input (1, *input), by the number of their run; x itself is 0."""
         flat, count = x.reshape(-1), self.scope.inputs
         found = {0: flat[:count].reshape(shape)}
         for run in self.moved:
@@ -88,7 +88,7 @@ def _conjuncts(formula: Formula, name: str) -> Iterator[Atom]:
 
 
 def assemble(model: nn.Module, x: Tensor, formula: Callable[[Scope], Formula], program_of: ProgramOf) -> Runs:
-    """The runs of a specification about a network, for inputs like x (1, ...)."""
+    """Return the runs of a specification about a network, for inputs like x (1, ...)."""
 
     def program(network: nn.Module | None) -> Program:
         found = program_of(model if network is None else network, x)
@@ -127,7 +127,7 @@ class _Merger:
         self._weights: dict[int, Tensor] = {}  # by the identity of a parameter: its detached value
 
     def point(self, run: Run) -> Value:
-        """The input of a run."""
+        """Return the input of a run."""
         builder, count = self.builder, math.prod(self._shape)
         if not self._places:
             return builder.input
@@ -139,7 +139,7 @@ class _Merger:
         return builder.view(part, self._shape)
 
     def outputs(self, run: Run) -> Value:
-        """A run's outputs (B, K)."""
+        """Return a run's outputs (B, K)."""
         program = self._program(run.network)
         names: Env = {program.graph.input: Ref(self.point(run).name)}
         for name, value in program.parameters().items():
@@ -160,7 +160,7 @@ class _Merger:
 def _outputs(
     merger: _Merger, scope: Scope, formula: Formula, inputs: Mapping[int, int]
 ) -> tuple[Value, dict[int, int]]:
-    """The quantities that the formula speaks of, side by side, and their columns."""
+    """Return the quantities that the formula speaks of, side by side, and their columns."""
     used = {e for atom in atoms(formula) if as_bound(atom, inputs) is None for e, _ in atom.terms}
     builder, parts, columns = merger.builder, list[Value](), dict[int, int]()
     for run in dict.fromkeys(run for run, _ in scope.outputs):

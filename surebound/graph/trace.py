@@ -230,7 +230,7 @@ def _module_path(node: fx.Node) -> str:
 
 
 def _source_line(node: fx.Node) -> str:
-    """The innermost line of the stack that is not PyTorch's own."""
+    """Return the innermost line of the stack that is not PyTorch's own."""
     lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]
     found = ""
     for here, text in zip(lines, [*lines[1:], ""], strict=False):
@@ -273,7 +273,7 @@ def _compare(program: Program, model: nn.Module, x: Tensor) -> None:
 
 
 def _check_finite(model: nn.Module, outputs: Tensor) -> None:
-    """Outputs that are not finite cannot be compared; say where that comes from."""
+    """Refuse outputs that are not finite, which cannot be compared, and say where they come from."""
     if bool(outputs.isfinite().all()):
         return
     values = [*model.named_parameters(), *model.named_buffers()]

@@ -14,7 +14,7 @@ Value = TypeVar("Value")
 Env = dict[str, Any]
 #: Computes a call's value from the environment; None if the method gives it none.
 Visit = Callable[["Node", Env], Any]
-#: Calls in the order of execution, each with the values that nobody reads after it.
+#: Calls in the order of execution, each with the values that are not read after it.
 Steps = tuple[tuple["Node", tuple[str, ...]], ...]
 
 

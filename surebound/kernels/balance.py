@@ -1,4 +1,4 @@
-"""Moments of the units that bounds prove on or off, with gradients, for regularisers of bounds.
+"""Moments of the units that bounds prove active or dead, with gradients, for regularisers of bounds.
 
 Sums (8,) in float64 over all units: of centres; of radii; the number of units whose lower bound is > 0, the sums of
 their centres and of the squares of these; the same three of units whose upper bound is < 0.

@@ -211,7 +211,7 @@ def _scaled(
 
 
 def _parts(both: Tensor, rows: int) -> tuple[int | None, int]:
-    """Addresses of the clean rows, if there are any, and of the centres."""
+    """Return the addresses of the clean rows, if there are any, and of the centres."""
     start = both.data_ptr()
     stacked = both.shape[0] > rows
     return (start if stacked else None), start + stacked * rows * both.shape[1] * both.element_size()

@@ -57,7 +57,7 @@ FILES = (
 
 
 def _source() -> str:
-    """The kernels' text, or nothing if somebody packed the library without it."""
+    """Return the kernels' C text; empty if the library was packed without it."""
     try:
         return "\n".join(Path(__file__).with_name(name).read_text(encoding="utf-8") for name in FILES)
     except OSError:
@@ -86,7 +86,7 @@ class Entry:
 
 @lru_cache(maxsize=1)
 def library() -> dict[str, Entry] | None:
-    """The compiled functions, or None: built at the first call, found in the user's cache ever after."""
+    """Return the compiled functions, or None: built at the first call, found in the user's cache ever after."""
     if os.environ.get(SWITCH, "1") == "0":
         return None
     try:
@@ -102,7 +102,7 @@ def library() -> dict[str, Entry] | None:
 
 
 def _built() -> Path:
-    """The shared library for this source, compiler and processor, compiled if it is not there yet."""
+    """Return the shared library's path for this source, compiler and processor, compiled if it is not there yet."""
     if not SOURCE:
         raise OSError("their source is not where the library is installed")
     compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
@@ -130,7 +130,7 @@ def _built() -> Path:
 
 
 def _processor() -> str:
-    """What -march=native depends on: a home directory may be shared by different machines."""
+    """Describe what -march=native depends on: a home directory may be shared by different machines."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
@@ -146,7 +146,7 @@ def prototypes(source: str) -> dict[str, tuple[str, list[str]]]:
 
 
 def _entries(loaded: ctypes.CDLL) -> dict[str, Entry]:
-    """The exported functions, declared as their C text says."""
+    """Return the exported functions, declared as their C text says."""
     entries = {}
     for name, (result, arguments) in prototypes(SOURCE).items():
         function = getattr(loaded, f"surebound_{name}")

@@ -17,7 +17,7 @@ WORTH, RELU_WORTH = 1 << 12, 1 << 15
 
 
 class Payment(NamedTuple):
-    """Rounding error bounds of a relaxation between bounds: what is paid in its intercept."""
+    """Rounding error bounds of a relaxation between bounds, to be added to its intercept."""
 
     least: float  # widths below it are replaced by it
     factor: float  # the intercept times this, plus ``extra``
@@ -52,7 +52,7 @@ def _hinge(
 
 
 def _intercept(s: Tensor, low: Tensor, high: Tensor, left: float, right: float) -> Tensor:
-    """The least t with s low + t >= left low and s high + t >= right high, but for two roundings; (B, ...)."""
+    """Return the least t with s low + t >= left low and s high + t >= right high, but for two roundings; (B, ...)."""
     at_low, at_high = (left - s) * low, (right - s) * high
     if bool((at_low + at_high).isfinite().all()):
         return torch.maximum(at_low, at_high)
@@ -166,7 +166,7 @@ def _ball(x: Tensor, radius: float, least: float, most: float) -> tuple[Tensor, 
 
 
 def add_outwards(x: Tensor, radius: float) -> Tensor:
-    """Add x + radius, rounded away from x where it has to be rounded at all."""
+    """Return x + radius, rounded away from x where it has to be rounded at all."""
     total = x + radius
     if total.requires_grad:
         return total + (add_outwards(x.detach(), radius) - total.detach())  # both sums are exact

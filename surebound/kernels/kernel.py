@@ -82,7 +82,7 @@ def kernel(
 
 
 def is_float32(*values: Tensor | None) -> bool:
-    """Are all of these float32 in main memory, or None, and does nobody want their gradients?"""
+    """Are all of these float32 in main memory, or None, and are no gradients of them wanted?"""
     trains = torch.is_grad_enabled()
     for v in values:
         if v is not None and (v.dtype != torch.float32 or not v.is_cpu or (trains and v.requires_grad)):

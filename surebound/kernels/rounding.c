@@ -1,6 +1,6 @@
-/* What products and sums pay for their rounding: what they read of bounds and weights, and sums that are rounded up. */
+/* Rounding error bounds of products and sums: what they read of bounds and weights, and sums that are rounded up. */
 
-/* What a product pays for the rounding of a centre, with its radius or width. */
+/* The radius or width with the rounding error bound of the product of its centre. */
 static inline float paid(float center, float width, float rate) { return width + rate * fabsf(center); }
 
 void surebound_paid(const float *center, const float *width, int64_t n, float rate, float *to, int64_t threads) {

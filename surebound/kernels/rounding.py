@@ -1,4 +1,4 @@
-"""What products and sums read of bounds and weights to pay for their rounding, in one sweep over memory each."""
+"""What rounding error bounds of products and sums need of bounds and weights, in one sweep over memory each."""
 
 from __future__ import annotations
 

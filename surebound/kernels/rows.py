@@ -1,4 +1,4 @@
-"""Rows of coefficients back through lines, along vectors and to a box, summed in float64 where it matters.
+"""Backward passes of coefficients through lines, products with vectors, maxima over boxes; sums mostly in float64.
 
 Rows (S, B, *value) of B examples in float32. Products of two floats are exact in float64, so every compiled sum of n of
 them is wrong by at most gamma(n + 4) of float64, whatever the number of threads; sums of absolute values besides by
@@ -24,7 +24,7 @@ NARROW = 40
 
 @dataclass(frozen=True)
 class Price:
-    """What coefficients a (S, B, *value) add to an offset: a.plain + |a|.absolute + fixed."""
+    """The vectors that coefficients a (S, B, *value) meet in an offset: a.plain + |a|.absolute + fixed."""
 
     plain: Tensor | None  # (1, *value), or with 1 where it is the same; or (B, *value)
     absolute: Tensor | None = None  # (B, *value), >= 0
@@ -46,7 +46,7 @@ def _price_fits(a: Tensor, price: Price) -> bool:
 
 @kernel(reference=_dot, fits=_price_fits)
 def dot(run: Entry, a: Tensor, price: Price) -> Tensor:
-    """Return the price (S, B) of rows in float64."""
+    """Return a.plain + |a|.absolute + fixed (S, B) of coefficients a in float64."""
     out = a.new_empty(a.shape[:2], dtype=torch.float64)
     plain, absolute, fixed = _written_out(price, a, _innermost(a))
     own = price.plain is not None and price.plain.shape[0] > 1
@@ -117,7 +117,7 @@ def pull(
     more: Tensor,
     price: Price | None = None,
 ) -> Pulled:
-    """Take rows back through lines: upper a where a > 0, lower a elsewhere; the offset; the first one's ``price``.
+    """Take coefficients back through lines: upper a where a > 0, else lower a; return them, offset and their ``price``.
 
     Lines lower x + bottom and upper x + top (B, *value), lower also (S, B, *value). lower None: the same slope on both
     sides; bottom None: 0. The offset (S, B), in float64, is more (B,) + max(a, 0).top + min(a, 0).bottom. Compiled, the
@@ -200,7 +200,7 @@ def _upper(a: Tensor, lower: Tensor, upper: Tensor, offset: Tensor, rate: float)
 
 
 def _wide_dot(a: Tensor, v: Tensor) -> Tensor:
-    """Sum of a (S, B, *n) times v (B, *n), all in float64: (S, B)."""
+    """Sum a (S, B, *n) times v (B, *n), all in float64: (S, B)."""
     if a.dim() == 2:
         return a.double() * v.double()
     sums: Tensor = torch.linalg.vecdot(a.flatten(2).double(), v.flatten(1).double())
@@ -216,7 +216,7 @@ def _upper_fits(a: Tensor, lower: Tensor, upper: Tensor, offset: Tensor, rate: f
 def upper(run: Entry, a: Tensor, lower: Tensor, upper: Tensor, offset: Tensor, rate: float) -> Tensor:
     """Return at least the largest a.x + offset over a finite box [lower, upper] (B, *value): (S, B), the next number.
 
-    offset (S, B) in float64. rate: what sums of so many products may lose, twice; paid of |a|.max|x| + |offset|.
+    offset (S, B) in float64. rate: twice the sums' relative rounding error; it is added times |a|.max|x| + |offset|.
     """
     innermost, best = _innermost(a), a.new_empty(a.shape[:2])
     ends = _laid(lower, innermost), _laid(upper, innermost)
@@ -242,7 +242,7 @@ def largest_backward(run: Entry, a: Tensor, g: Tensor, center: Tensor, radius: T
 
 
 def _rows_fit(a: Tensor, *others: Tensor | None) -> bool:
-    """Rows of several values, enough of them, in an order that is known, and no gradients wanted?"""
+    """Are these rows of several values, enough of them, in a known memory order, with no gradients wanted?"""
     return (
         a.dim() > 2
         and a.numel() >= WORTH
@@ -253,17 +253,17 @@ def _rows_fit(a: Tensor, *others: Tensor | None) -> bool:
 
 
 def _per_example(value: Tensor | None, a: Tensor) -> bool:
-    """One number in float64 for each example, or none?"""
+    """Is it one float64 number for each example, or None?"""
     return value is None or (value.shape == a.shape[1:2] and value.dtype == torch.float64)
 
 
 def _innermost(a: Tensor) -> bool:
-    """Rows (S, B, C, H, W) in NHWC order, and so not plane by plane?"""
+    """Are rows (S, B, C, H, W) in NHWC order, and not also plane by plane?"""
     return a.dim() == 5 and not a.is_contiguous() and a.movedim(2, -1).is_contiguous()
 
 
 def _written_out(price: Price, a: Tensor, innermost: bool) -> tuple[Tensor | None, ...]:
-    """The parts of a price, the first two written out for every entry, as ``_laid``."""
+    """Return the vectors of a price, the first two written out for every entry, as ``_laid``."""
     shared = price.plain is None or price.plain.shape[0] == 1
     each = ((price.plain, 1 if shared else a.shape[1]), (price.absolute, a.shape[1]))
     parts = (None if v is None else _laid(v.expand(n, *a.shape[2:]), innermost) for v, n in each)
@@ -271,12 +271,12 @@ def _written_out(price: Price, a: Tensor, innermost: bool) -> tuple[Tensor | Non
 
 
 def _laid(value: Tensor, innermost: bool) -> Tensor:
-    """A tensor whose memory holds the value (..., C, H, W) in the given order; its shape means nothing."""
+    """Return a tensor whose memory holds the value (..., C, H, W) in the given order; its shape means nothing."""
     return (value.movedim(-3, -1) if innermost else value).contiguous()
 
 
 def _empty(a: Tensor, innermost: bool) -> Tensor:
-    """Room for rows (S, B, *value)."""
+    """Return room for rows (S, B, *value)."""
     if not innermost:
         return a.new_empty(a.shape)
     s, b, c, h, w = a.shape
@@ -284,5 +284,5 @@ def _empty(a: Tensor, innermost: bool) -> Tensor:
 
 
 def _counts(a: Tensor) -> tuple[int, int, int]:
-    """S, B, n."""
+    """Return S, B, n."""
     return a.shape[0], a.shape[1], a[0, 0].numel()

@@ -98,7 +98,7 @@ def _run(
     to: Tensor,
     conv: Conv | None,
 ) -> Tensor:
-    """``inside`` and ``outside``: values of the shape of the operator's operand and result."""
+    """Call a compiled pass; ``inside`` and ``outside`` have the shapes of the operator's operand and result."""
     batch = 0 if live.mask is None else live.mask.shape[0]
     (c, *size), (o, *out_size) = inside.shape[1:], outside.shape[1:]
     stride = (1, 1) if conv is None else conv.stride
@@ -113,11 +113,11 @@ def _pays(live: Live, below: float, conv: Conv | None) -> bool:
 
 
 def _pair(values: Sequence[int]) -> tuple[int, int]:
-    """Two sizes, or those of a matrix: one pixel."""
+    """Return two sizes, or for a matrix those of one pixel."""
     return (int(values[0]), int(values[1])) if len(values) else (1, 1)
 
 
 def _fit(value: Tensor) -> bool:
-    """float32 in main memory without gaps, NHWC order?"""
+    """Is it float32 in main memory without gaps, in NHWC order?"""
     fits = is_float32(value) and 0 < value.numel() <= LARGEST
     return fits and value.dim() in (2, 4) and value.movedim(1, -1).is_contiguous()

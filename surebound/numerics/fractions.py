@@ -53,7 +53,7 @@ def _read_fraction(value: str | int | float, name: str) -> Fraction:
 
 
 def float_up(value: Fraction) -> float:
-    """The smallest float64 that is not below ``value``; infinite where none is.
+    """Return the smallest float64 that is not below ``value``; infinite where none is.
 
     >>> float_up(Fraction(10) ** 400), float_up(-(Fraction(10) ** 400))
     (inf, -1.7976931348623157e+308)
@@ -68,7 +68,7 @@ def float_up(value: Fraction) -> float:
 def outer_float32(
     lower: Sequence[Fraction], upper: Sequence[Fraction]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Float32 ends (N,) of a box that contains the box of two lists of fractions.
+    """Return float32 ends (N,) of a box that contains the box of two lists of fractions.
 
     >>> outer_float32([Fraction(1, 10)], [Fraction(1, 10)])
     (array([0.09999999], dtype=float32), array([0.1], dtype=float32))

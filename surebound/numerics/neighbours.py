@@ -11,29 +11,29 @@ from surebound.numerics.units import tiny
 
 
 def round_up(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """The smallest number of ``dtype`` that is not below ``value`` (float64)."""
+    """Return the smallest number of ``dtype`` that is not below ``value`` (float64)."""
     nearest = value.to(dtype)
     above = torch.nextafter(nearest, nearest.new_tensor(math.inf))
     return torch.where(nearest.double() < value, above, nearest)
 
 
 def round_down(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """The largest number of ``dtype`` that is not above ``value`` (float64)."""
+    """Return the largest number of ``dtype`` that is not above ``value`` (float64)."""
     return -round_up(-value, dtype)
 
 
 def next_up(value: Tensor) -> Tensor:
-    """The number of the tensor's dtype that follows each entry."""
+    """Return the number of the tensor's dtype that follows each entry."""
     return torch.nextafter(value, value.new_tensor(math.inf))
 
 
 def next_down(value: Tensor) -> Tensor:
-    """The number of the tensor's dtype that precedes each entry."""
+    """Return the number of the tensor's dtype that precedes each entry."""
     return torch.nextafter(value, value.new_tensor(-math.inf))
 
 
 def strictly_above(value: Tensor) -> Tensor:
-    """The offsets above float64 ones: ``x + value >= 0`` implies ``x + result > 0`` also where subnormals are flushed.
+    """Raise float64 offsets: ``x + value >= 0`` implies ``x + result > 0``, also where subnormals are flushed.
 
     >>> bool(strictly_above(torch.zeros(1, dtype=torch.float64)) >= torch.finfo(torch.float32).tiny)
     True
@@ -42,7 +42,7 @@ def strictly_above(value: Tensor) -> Tensor:
 
 
 def step_towards(value: Tensor, goal: Tensor) -> Tensor:
-    """The neighbour of each entry on the side of its goal, or the entry if that is its goal; in the goals' memory."""
+    """Move each entry to its neighbour on the side of its goal, unless it is there; in the goals' memory."""
     return torch.nextafter(value, goal, out=goal)
 
 
@@ -53,7 +53,7 @@ def has_subnormal(value: Tensor) -> bool:
 
 
 def extent_of_sizes(size: Tensor) -> tuple[float, bool]:
-    """Of absolute values the largest, and whether there are subnormal numbers (``has_subnormal``)."""
+    """Return the largest of absolute values, and whether there are subnormal numbers (``has_subnormal``)."""
     if not size.numel():
         return 0.0, False
     least = torch.finfo(size.dtype).tiny

@@ -12,13 +12,13 @@ from surebound.numerics.slack import amply_up
 from surebound.numerics.units import Soundness, gamma, tiny, unit_roundoff
 
 #: Roundings that a conversion between ends and centre/radius, and our own use of constants, may cost;
-#: every affine rule pays for them in advance (docs/soundness.md, "Who pays").
+#: every affine rule covers them in advance (docs/soundness.md, "Who pays").
 PREPAID_ROUNDINGS = 12
 
 
 @dataclass(frozen=True)
 class AffineRounding:
-    """What an affine operation with ``terms`` summands must add to its radius (docs/soundness.md, Lemma 1).
+    """The rounding error bound of an affine operation with ``terms`` summands (docs/soundness.md, Lemma 1).
 
     The radius of the output is |A| (on_radius * r + on_center * |mu| + absolute) + on_bias * |b| + absolute.
     """
@@ -30,7 +30,7 @@ class AffineRounding:
 
     @classmethod
     def of(cls, terms: int, dtype: torch.dtype, soundness: Soundness) -> AffineRounding:
-        """Constants for one affine operation; NONE has none of them."""
+        """Return the constants for one affine operation; all 0 in NONE."""
         if soundness is Soundness.NONE:
             return cls(1.0, 0.0, 0.0, 0.0)
         g = gamma(terms + PREPAID_ROUNDINGS, dtype)
@@ -45,21 +45,21 @@ class AffineRounding:
         return self.on_center == 0.0
 
     def radius_in(self, center: Tensor, radius: Tensor) -> Tensor:
-        """What to multiply by |A|: the radius with the rounding of the centre's product folded in."""
+        """Return what to multiply by |A|: the radius plus the rounding error bound of the centre's product."""
         if self.is_free:
             return radius
         paid = center.abs().mul_(self.on_center)  # one new array: fresh memory costs more than arithmetic
         return paid.add_(radius, alpha=self.on_radius).add_(self.absolute)
 
     def after(self, terms: int, largest: float) -> float:
-        """``radius_in`` adds ``absolute`` before the product with |A|; this, added after it, is at least as much.
+        """Return what to add after the product with |A| instead of the ``absolute`` that ``radius_in`` adds before it.
 
         ``largest``: of all entries of |A|.
         """
         return self.absolute * (2 * terms * largest)
 
     def guarded(self, radius: Tensor, at_most: float = math.nan) -> Tensor:
-        """NaN where some order of summation might overflow, or ours did: |A||x| + |b| <= 2 radius / on_center.
+        """Put NaN where some order of summation might overflow, or ours did: |A||x| + |b| <= 2 radius / on_center.
 
         ``at_most``: a number that no entry of the radius exceeds, if there is one that costs nothing.
         """
@@ -71,14 +71,14 @@ class AffineRounding:
         return torch.where(radius <= limit, radius, torch.full_like(radius, math.nan))
 
     def bias_in(self, bias: Tensor | None) -> Tensor | float:
-        """What to add after |A| r: the rounding of the bias and of underflow."""
+        """Return what to add after |A| r for the rounding of the bias and for underflow."""
         if self.is_free:
             return 0.0
         return self.absolute if bias is None else bias.abs() * self.on_bias + self.absolute
 
 
 def pay(center: Tensor, radius: Tensor, soundness: Soundness, roundings: int = 1) -> Tensor:
-    """A radius that covers ``roundings`` elementwise roundings of values in [center - radius, center + radius]."""
+    """Widen a radius to cover ``roundings`` elementwise roundings of values in [center - radius, center + radius]."""
     if soundness is Soundness.NONE:
         return radius
     u = unit_roundoff(radius.dtype)
@@ -111,12 +111,12 @@ def outward(
 
 
 def down(value: Tensor, ulps: float = 1) -> Tensor:
-    """At most ``value`` less ``ulps`` units in the last place."""
+    """Lower ``value`` by at least ``ulps`` units in the last place."""
     info = torch.finfo(value.dtype)
     return value - (value.abs() * ((ulps + 1) * info.eps) + 2 * info.tiny)
 
 
 def up(value: Tensor, ulps: float = 1) -> Tensor:
-    """At least ``value`` plus ``ulps`` units in the last place."""
+    """Raise ``value`` by at least ``ulps`` units in the last place."""
     info = torch.finfo(value.dtype)
     return value + (value.abs() * ((ulps + 1) * info.eps) + 2 * info.tiny)

@@ -1,6 +1,6 @@
 """Slacks with a name and an argument: what to add for roundings that are not worth counting one by one.
 
-A payment is a bound >= 0 of what rounding may have cost. Evaluating it rounds, too: it is raised by more than that.
+A payment is a rounding error bound >= 0. Evaluating it rounds, too: it is raised by more than that.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def amply_up(payment: Number) -> Number:
 
 
 def covering(rate: float) -> float:
-    """What to multiply a computed size by that is wrong by at most ``rate`` <= 1/4 of the true one.
+    """Return the factor that makes a computed size, wrong by at most ``rate`` <= 1/4 of the true one, an upper bound.
 
     1 / (1 - rate) <= 1 + 4/3 rate, which leaves room for the roundings of the product.
     """
@@ -45,7 +45,7 @@ def covering(rate: float) -> float:
 
 
 def several_sums(terms: int, times: int, dtype: torch.dtype = torch.float64) -> float:
-    """What ``times`` sums of ``terms`` summands may lose together, relative to the sum of the sizes.
+    """Bound the rounding error of ``times`` sums of ``terms`` summands together, relative to the sum of the sizes.
 
     They may follow one on another: products of their errors are below one more gamma, which ``times`` and ``terms``
     are chosen to hold, and so are the sum of the sizes itself and its product with this.

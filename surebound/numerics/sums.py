@@ -1,4 +1,4 @@
-"""Sums in float64 of arrays in any dtype, and what rounding may have cost them."""
+"""Sums in float64 of arrays in any dtype, and their rounding error bounds."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from surebound.numerics.units import gamma, tiny
 
 
 def per_example(size: Tensor) -> Tensor:
-    """The largest entry of each example of (B, ...): (B,). Not by flattening, which copies some orders of memory."""
+    """Return the largest entry of each example (B, ...): (B,). Not by flattening, which copies some memory orders."""
     return size.amax(dim=tuple(range(1, size.dim()))) if size.dim() > 1 else size
 
 
 def by_rows(value: Tensor) -> Tensor:
-    """(B, ...) as (B, n); also one number per example, (B,), which has no second axis to flatten from.
+    """Reshape (B, ...) to (B, n); also one number per example, (B,), which has no second axis to flatten from.
 
     >>> import torch
     >>> by_rows(torch.zeros(4)).shape, by_rows(torch.zeros(4, 2, 3)).shape
@@ -32,17 +32,17 @@ CACHE_ENTRIES = 1 << 16
 
 
 def dot(a: Tensor, v: Tensor) -> Tensor:
-    """Sum of a (S, B, *n) times v (B or 1, *n) over all but the first two axes: (S, B) in float64.
+    """Sum a (S, B, *n) times v (B or 1, *n) over all but the first two axes: (S, B) in float64.
 
     Runs of the last axes are summed in a's own dtype, because widening whole coefficient arrays costs as much as
-    a layer; ``dot_rounding`` says what that may cost. v may have size 1 along those runs. Without gradients the work
+    a layer; ``dot_rounding`` bounds the error. v may have size 1 along those runs. Without gradients the work
     is done in blocks that stay in the cache.
     """
     return _blocked_dot(a, v, absolute=False)
 
 
 def abs_dot(a: Tensor, v: Tensor) -> Tensor:
-    """Sum of |a| times v >= 0, as ``dot``."""
+    """Sum |a| times v >= 0, as ``dot``."""
     return _blocked_dot(a, v, absolute=True)
 
 
@@ -56,7 +56,7 @@ def _blocked_dot(a: Tensor, v: Tensor, *, absolute: bool) -> Tensor:
 
 
 def cache_blocks(shape: torch.Size) -> Iterator[tuple[slice, slice]]:
-    """Blocks of the first two axes of an array (S, B, *n), each with about CACHE_ENTRIES entries."""
+    """Yield blocks of the first two axes of an array (S, B, *n), each with about CACHE_ENTRIES entries."""
     specs, batch = shape[:2]
     each = max(1, math.prod(shape[2:]))
     examples = max(1, min(batch, CACHE_ENTRIES // each))
@@ -84,7 +84,7 @@ def _dot(a: Tensor, v: Tensor, absolute: bool) -> Tensor:
 
 
 def _run_axes(shape: torch.Size) -> int:
-    """How many of the last axes of (S, B, *n) are summed narrowly: until 32 summands, never all axes of n."""
+    """Count the last axes of (S, B, *n) that are summed narrowly: until 32 summands, never all axes of n."""
     count, length = 0, 1
     while length < 32 and len(shape) - count > 3:
         count += 1
@@ -93,25 +93,25 @@ def _run_axes(shape: torch.Size) -> int:
 
 
 def dot_rounding(shape: torch.Size, dtype: torch.dtype) -> float:
-    """|dot(a, v) - a.v| <= dot_rounding * |a|.|v| + underflow, for v (B, *n) of this shape."""
+    """Bound |dot(a, v) - a.v| <= dot_rounding * |a|.|v| + underflow, for v (B, *n) of this shape."""
     run = _run_axes(torch.Size((1, *shape)))
     narrow = gamma(math.prod(shape[-run:]) + 2, dtype) if run and dtype != torch.float64 else 0.0
     return slightly_up(narrow + gamma(math.prod(shape[1:]) + 4, torch.float64))
 
 
 def add_up(a: Tensor, b: Tensor) -> Tensor:
-    """At least a + b, in float64."""
+    """Return at least a + b, in float64."""
     total = a + b
     return total + (total.abs() * 2.0**-52 + tiny(torch.float64))
 
 
 def sum_rounding(n: int) -> tuple[float, float]:
-    """What a sum of n numbers in float64 and its own payment may lose, of the sum of their sizes and besides."""
+    """Bound the rounding error of a float64 sum of n numbers: relative to the sum of their sizes, and absolute."""
     # n - 1 roundings of the sum, one of adding what is paid for them, and room for those of the payment itself.
     return gamma(n + 4, torch.float64), 2 * n * tiny(torch.float64)
 
 
 def sum_up(terms: Tensor) -> Tensor:
-    """At least the sum of float64 terms over the first axis."""
+    """Return at least the sum of float64 terms over the first axis."""
     rate, under = sum_rounding(terms.shape[0])
     return terms.abs().sum(0).mul_(rate).add_(under).add_(terms.sum(0))

@@ -36,19 +36,19 @@ class Soundness(enum.Enum):
 
 @cache
 def unit_roundoff(dtype: torch.dtype) -> float:
-    """u: the largest relative error of one correctly rounded operation."""
+    """Return u: the largest relative error of one correctly rounded operation."""
     return float(torch.finfo(dtype).eps) / 2
 
 
 @cache
 def tiny(dtype: torch.dtype) -> float:
-    """The smallest normal number: an operation that underflows is wrong by at most this."""
+    """Return the smallest normal number: an operation that underflows is wrong by at most this."""
     return float(torch.finfo(dtype).tiny)
 
 
 @cache
 def gamma(n: int, dtype: torch.dtype) -> float:
-    """gamma_n = n u / (1 - n u), rounded up; refuses sums so long that it means nothing."""
+    """Return gamma_n = n u / (1 - n u), rounded up; refuse sums so long that it means nothing."""
     nu = n * unit_roundoff(dtype)
     if nu >= 0.25:
         raise InputError(

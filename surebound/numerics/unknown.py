@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def defined(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """NaN at both ends where one is NaN or both are infinite: there an execution may meet inf - inf or 0 inf.
+    """Put NaN at both ends where one is NaN or both are infinite: there an execution may meet inf - inf or 0 inf.
 
     An infinite end stands for values that may be infinite; NaN stands for values that may be NaN, and stays NaN.
     """
@@ -19,19 +19,20 @@ def defined(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def no_information(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """NaN means that nothing is known: return the whole line there, never a number that looks proved."""
+    """Replace NaN, which means that nothing is known, by the whole line, never by a number that looks proved."""
     odd = lower.isnan() | upper.isnan()
     return lower.masked_fill(odd, -math.inf), upper.masked_fill(odd, math.inf)
 
 
 def nothing_known(upper: Tensor) -> Tensor:
-    """Upper bounds with infinity instead of NaN."""
+    """Replace NaN among upper bounds by infinity."""
     return upper.nan_to_num(math.inf, math.inf, -math.inf)
 
 
 def proved(bound: Tensor) -> Tensor:
-    """True where an upper bound proves c.z + d <= 0; NaN proves nothing.
+    """Return True where an upper bound proves c.z + d <= 0; NaN proves nothing.
 
+    >>> import torch
     >>> proved(torch.tensor([-1.0, 0.0, 1.0, float("nan")])).tolist()
     [True, True, False, False]
     """

@@ -22,7 +22,7 @@ from surebound.rules.relax.relu import relu_lines
 
 
 def elementwise_interval(facts: Activation, ctx: Context, x: Interval, *args: Any, **kwargs: Any) -> Interval:
-    """The exact hull: the ends of a monotone function; of one with a valley or a peak, that point too (eq. 7)."""
+    """Bound an elementwise function by its exact hull: its values at the ends, and at a valley or peak (eq. 7)."""
     if isinstance(x, Owned) and facts.deferred is not None:
         return x.deferring(facts.deferred)
     f = facts.bind(*args, **kwargs)
@@ -44,7 +44,7 @@ def elementwise_interval(facts: Activation, ctx: Context, x: Interval, *args: An
 
 
 def _flushed(ctx: Context, f: Activation, lower: Tensor) -> Tensor:
-    """Hardware may read a subnormal argument as zero."""
+    """Return the lower ends, 0 where f is steep and hardware may read a subnormal argument as zero."""
     if not f.steep or ctx.soundness is Soundness.NONE:
         return lower
     return torch.where(lower.abs() < tiny(lower.dtype), torch.zeros_like(lower), lower)
@@ -55,7 +55,7 @@ def _inside(x: Interval, position: float) -> Tensor:
 
 
 def widened(ctx: Context, f: Activation, lower: Tensor, upper: Tensor) -> Interval:
-    """The ends with the rounding of f paid, kept in its range."""
+    """Widen the ends by the rounding error bound of f, without leaving its range."""
     if ctx.soundness is Soundness.NONE or (f.ulps == 0 and f.absolute == 0):
         return Interval(lower, upper)
     lower, upper = outward(lower, upper, ctx.soundness, f.ulps, f.absolute, f.underflow)

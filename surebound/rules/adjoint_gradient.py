@@ -1,6 +1,6 @@
-"""Adjoints of convolutions and matrices with gradients, in the memory order and the form that their kernels like best.
+"""Adjoints of convolutions and matrices with gradients, in the memory order that is fastest for their kernels.
 
-Coefficients of units that are off are 0 in all rows of an example, and are left out where it pays (kernels/sparse.py).
+Coefficients of dead units are 0 in all rows of an example, and are left out where it pays (kernels/sparse.py).
 adjoint(a; w) is linear in both, and <adjoint(a; w), g> = <a, convolution(g; w)>: so its gradients are a
 convolution of g and the weight gradient of that convolution.
 """
@@ -77,7 +77,7 @@ class _MatrixAdjoint(torch.autograd.Function):
 
 
 def matrix_gradient(a: Live, g: Live) -> Tensor:
-    """a^T g (out, in) of rows (N, out) and (N, in), by what is not 0 for the whole batch."""
+    """Return a^T g (out, in) of rows a (N, out) and g (N, in), skipping entries that are 0 for the whole batch."""
     on_a, on_g = a.columns, g.columns
     part = (a.rows if on_a is None else a.rows.index_select(1, on_a)).t() @ (
         g.rows if on_g is None else g.rows.index_select(1, on_g)
@@ -91,13 +91,13 @@ def windowed(w: Tensor, conv: Conv) -> bool:
 
 
 def convolution_adjoint(a: Tensor, w: Tensor, rows: int, in_size: Sizes, conv: Conv) -> Tensor:
-    """A^T a for a (N, out, *size), differentiable in a and w; of ``rows`` rows for each of N / rows examples."""
+    """Return A^T a for a (N, out, *size), ``rows`` rows for each of N / rows examples; differentiable in a and w."""
     result: Tensor = _Adjoint.apply(a, w, rows, in_size, conv)  # type: ignore[no-untyped-call]
     return result
 
 
 def matrix_adjoint(a: Tensor, w: Tensor) -> Tensor:
-    """a w for rows a (S, B, out) and w (out, in), differentiable in both."""
+    """Return a w for coefficients a (S, B, out) and w (out, in), differentiable in both."""
     flat = a.flatten(0, 1).contiguous()
     found: Tensor = _MatrixAdjoint.apply(flat, w, a.shape[0])  # type: ignore[no-untyped-call]
     return found.view(*a.shape[:2], -1)

@@ -1,4 +1,4 @@
-"""What all affine operators share: two applications and the rounding that they pay (docs/soundness.md, Lemma 1)."""
+"""Interval bounds of affine operators: two products, and their rounding error bounds (docs/soundness.md, Lemma 1)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # (x, weight, bias)
 
 
 def averaged(ctx: Context, x: Interval, terms: int, apply: Apply, blur: Tensor | None = None) -> Interval:
-    """Bounds of a linear operator with coefficients >= 0: sums, averages, interpolations.
+    """Bound a linear operator with coefficients >= 0: a sum, an average, an interpolation.
 
     ``terms`` counts the roundings of one output; ``blur`` is what uncertain coefficients may cost.
     """
@@ -40,7 +40,7 @@ def averaged(ctx: Context, x: Interval, terms: int, apply: Apply, blur: Tensor |
 
 
 def _averaged_ends(x: Interval, rounding: AffineRounding, apply: Apply, blur: Tensor | None) -> Interval:
-    """By the ends, where these are not negative: then rounding is relative and no execution goes below 0."""
+    """Average the ends, where they are not negative: then rounding is relative and no execution goes below 0."""
     lower, upper = apply(x.lower), apply(x.upper)
     if rounding.is_free:
         return Interval(lower, upper)
@@ -63,9 +63,9 @@ def weighted(
     *,
     batched: bool = False,
 ) -> Interval:
-    """Interval bounds of ``product``, linear in x with ``outputs`` rows of ``terms`` summands.
+    """Bound ``product`` + bias by intervals; it is linear in x, with ``outputs`` rows of ``terms`` summands.
 
-    ``batched``: is the first axis one of examples? Only then somebody may want ``Sizes``.
+    ``batched``: is the first axis one of examples? Only then ``Sizes`` may be asked for.
     """
     rounding = AffineRounding.of(terms, x.dtype, ctx.soundness)
     if not isinstance(bias, Interval):
@@ -85,7 +85,7 @@ def weighted(
 
 
 def _flushed(terms: int, size: Tensor, rate: float = 1.0) -> Tensor:
-    """What flushing subnormal weights to zero may lose: tiny |x| per term, |x| <= 2 rate size, with room for more."""
+    """Bound what flushing subnormal weights to zero may lose: tiny |x| per term, |x| <= 2 rate size, generously."""
     return 16 * terms * tiny(size.dtype) * rate * size.max()
 
 
@@ -104,9 +104,9 @@ def _with_constant_bias(
     rounding: AffineRounding,
     sizes: Sizes | None,
 ) -> Interval:
-    """``weighted``; where x is owned in its memory: at any time one value more than the result's two.
+    """Compute ``weighted``, in the memory of x where that is owned: never more than one tensor beyond the result's two.
 
-    Paying for underflow after the product, and scaling the smaller factor of |A| r, saves passes. ``sizes`` cost a
+    Adding for underflow after the product, and scaling the smaller factor of |A| r, saves passes. ``sizes`` cost a
     product only where an interval does not touch 0, because max |x| = 2 r + max(lower, -upper).
     """
     owned = isinstance(x, Owned)
@@ -125,7 +125,7 @@ def _with_constant_bias(
         radius_in, scale = radius_in.mul_(scale) if mine else radius_in * scale, 1.0
 
     def after(largest: float, subnormal: bool) -> Tensor:
-        """What is added to |A| r: rounding of the bias, underflow, and subnormal weights that hardware may flush."""
+        """Return what to add to |A| r for rounding of the bias, underflow, and subnormal weights that are flushed."""
         extra = _extra(rounding, weight, bias, outputs) + rounding.after(terms, largest)
         return extra + _flushed(terms, radius_in, factor / rounding.on_center) if subnormal else extra
 
@@ -152,9 +152,9 @@ def _largest(value: Tensor) -> float:
 
 
 def _entry(x: Interval, rounding: AffineRounding) -> tuple[Tensor, Tensor, float, Tensor | None, Tensor]:
-    """Centre; a multiple of the radius with its payment, and the factor; max(lower, -upper), None if 0 throughout.
+    """Return the centre; the radius with its rounding error bound, over a factor, and the factor; max(lower, -upper).
 
-    All (B, *in), and the largest |x| of each example (B,).
+    All (B, *in), the last None if 0 throughout; and the largest |x| of each example (B,).
     """
     if not x.centered:
         center, paid, clear, most = reads.entry(x.lower, x.upper, 2 * rounding.on_center)
@@ -168,7 +168,7 @@ def _entry(x: Interval, rounding: AffineRounding) -> tuple[Tensor, Tensor, float
 def _sizes(
     weight: Tensor, to: Tensor | None = None, *, look: bool
 ) -> tuple[Tensor, tuple[float, bool] | None]:
-    """|weight|, in the memory ``to`` if that is given, and if ``look`` the largest and whether some are subnormal."""
+    """Return |weight|, in the memory ``to`` if given; if ``look``, also the largest and whether some are subnormal."""
     if not look:
         return weight.abs() if to is None else torch.abs(weight, out=to), None
     size, largest, subnormal = reads.sizes(weight, to)
@@ -181,14 +181,14 @@ def _trains(*values: Tensor) -> bool:
 
 
 def by_rows(x: Tensor, weight: Tensor) -> bool:
-    """Is a matrix too large to hold its absolute values at a time, and need nobody keep them for gradients?"""
+    """Is a matrix too large to hold all its absolute values at once, and are they not needed for gradients?"""
     return weight.numel() > BLOCK and not _trains(x, weight)
 
 
 def magnitude_by_rows(
     x: Tensor, weight: Tensor, y: Tensor | None = None, *, look: bool = False
 ) -> tuple[Tensor, Tensor | None, tuple[float, bool] | None]:
-    """x and y (..., in) times |weight| (out, in), a few rows of absolute values at a time; if ``look``, extents."""
+    """Multiply x and y (..., in) by |weight| (out, in), a few rows of |weight| at a time; if ``look``, extents."""
     rows = max(1, BLOCK // weight.shape[1])
     block = weight.new_empty(rows, weight.shape[1])
     operands = [x] if y is None else [x, y]
@@ -209,7 +209,7 @@ def magnitude_by_rows(
 def both_vary(
     ctx: Context, x: Interval, y: Interval, terms: int, product: Callable[[Tensor, Tensor], Tensor]
 ) -> Interval:
-    """Bounds of a bilinear operator of two intervals: |x y - cx cy| <= rx (|cy| + ry) + |cx| ry (four products).
+    """Bound a bilinear operator of two intervals: |x y - cx cy| <= rx (|cy| + ry) + |cx| ry (four products).
 
     At most 1.5 times as wide as the exact hull (Rump, Fast and parallel interval arithmetic, 1999).
     """
@@ -227,5 +227,5 @@ def both_vary(
 
 
 def widest(value: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """max |value| over some axes, kept: (B, C, 1, ...)."""
+    """Return max |value| over some axes, which are kept: (B, C, 1, ...)."""
     return torch.amax(value, dim=dims, keepdim=True)

@@ -35,7 +35,7 @@ def _broadcast(value: Tensor, shape: torch.Size) -> Tensor:
 
 
 def _ends(ctx: Context, lower: Tensor, upper: Tensor, *operands: Any) -> Interval:
-    """One rounding; the operands and the result may be flushed to zero.
+    """Widen the ends by one rounding; the operands and the result may be flushed to zero.
 
     Where all operands are known not to be negative, no execution makes a sum, product or quotient of them negative:
     the root of a sum of squares must stay defined.
@@ -54,14 +54,14 @@ def _ends(ctx: Context, lower: Tensor, upper: Tensor, *operands: Any) -> Interva
 
 
 def _unflushed(ctx: Context, x: Interval) -> tuple[Tensor, Tensor]:
-    """Ends that hold the number which hardware reads, too, if it flushes subnormal ones to zero."""
+    """Return ends that also contain what hardware reads if it flushes subnormal numbers to zero."""
     if ctx.soundness is Soundness.NONE:
         return x.lower, x.upper
     return x.lower - tiny(x.dtype), x.upper + tiny(x.dtype)
 
 
 def add_interval(ctx: Context, x: Operand, y: Operand, alpha: float = 1) -> Interval:
-    """x + alpha y, either or both varying."""
+    """Bound x + alpha y, either or both varying."""
     if isinstance(y, Interval):
         scaled: Operand = y if alpha == 1 else scale_interval(ctx, y, alpha)
     else:
@@ -87,26 +87,26 @@ def _shift(ctx: Context, interval: Interval, constant: Tensor | float) -> Interv
 
 
 def sub_interval(ctx: Context, x: Operand, y: Operand, alpha: float = 1) -> Interval:
-    """x - alpha y; of one tensor with itself, exactly 0."""
+    """Bound x - alpha y; of one tensor with itself, exactly 0."""
     if x is y and alpha == 1 and isinstance(x, Interval):
         return Interval(*defined(x.lower - x.lower, x.upper - x.upper))  # NaN where an end is infinite
     return add_interval(ctx, x, y, alpha=-alpha)
 
 
 def rsub_interval(ctx: Context, x: Operand, y: Operand, alpha: float = 1) -> Interval:
-    """y - alpha x."""
+    """Bound y - alpha x."""
     return sub_interval(ctx, y, x, alpha)
 
 
 def negate_interval(ctx: Context, x: Interval) -> Interval:
-    """-x: exact."""
+    """Bound -x: exact."""
     if x.centered:
         return Interval.around(-x.center, x.radius)
     return Interval(-x.upper, -x.lower)
 
 
 def scale_interval(ctx: Context, x: Interval, factor: Tensor | float) -> Interval:
-    """x times a constant of any sign."""
+    """Bound x times a constant of any sign."""
     if ctx.soundness is not Soundness.NONE and isinstance(factor, Tensor) and has_subnormal(factor):
         return mul_interval(ctx, x, Interval(factor, factor))
     if x.centered:
@@ -120,7 +120,7 @@ def scale_interval(ctx: Context, x: Interval, factor: Tensor | float) -> Interva
 
 
 def mul_interval(ctx: Context, x: Operand, y: Operand) -> Interval:
-    """x y: the extreme of the four products of ends when both vary; of one tensor with itself, its square."""
+    """Bound x y: by the four products of ends when both vary; of one tensor with itself, its square."""
     if isinstance(x, Interval) and isinstance(y, Interval):
         if x is y:
             return elementwise_interval(SQUARE, ctx, x)
@@ -134,7 +134,7 @@ def mul_interval(ctx: Context, x: Operand, y: Operand) -> Interval:
 
 
 def _numbers(x: Interval, dtype: torch.dtype) -> Interval:
-    """Truth values as 0 and 1, to be multiplied with numbers: (x > 0) * x."""
+    """Return truth values as 0 and 1, to be multiplied with numbers: (x > 0) * x."""
     return x.select(lambda v: v.to(dtype)) if x.dtype == torch.bool else x
 
 
@@ -145,7 +145,7 @@ def _corners(ctx: Context, values: list[Tensor], *operands: Any) -> Interval:
 
 
 def _mul_lines(ctx: Context, x: Operand, y: Operand) -> Lines | None:
-    """McCormick's planes; of one tensor with itself, the lines of its square."""
+    """Relax x y by McCormick's planes; of one tensor with itself, by the lines of its square."""
     if x is not y or not isinstance(x, Interval) or x.dtype == torch.bool:
         return product_lines(ctx, x, y)
     square = pointwise_lines(SQUARE, partial(elementwise_interval, SQUARE), None, ctx, x)
@@ -160,7 +160,7 @@ def _mul_lines(ctx: Context, x: Operand, y: Operand) -> Lines | None:
 
 
 def div_interval(ctx: Context, x: Operand, y: Operand) -> Interval:
-    """x / y where y is a constant of any sign but 0, or an interval that does not contain 0."""
+    """Bound x / y where y is a constant of any sign but 0, or an interval that does not contain 0."""
     top: Any = _unflushed(ctx, x) if isinstance(x, Interval) else (x, x)
     if isinstance(y, Interval):
         check_clear_of_zero(ctx, y, "division by")
@@ -180,7 +180,7 @@ def _two(*_: Any, **__: Any) -> int:
 
 
 def _spread(c: Any, *_: Any, **__: Any) -> int:
-    """Summands of a coefficient: the operand may have been broadcast along every axis of the constant."""
+    """Count the summands of a coefficient: the operand may have been broadcast along every axis of the constant."""
     return 2 + (c.numel() if isinstance(c, Tensor) and c.numel() > 1 else 0)
 
 
@@ -189,7 +189,7 @@ def _size(value: Any) -> Any:
 
 
 def _same_everywhere(c: Any, alpha: Any = 1) -> Local | None:
-    """An operand that is the same at all positions of images (B, C, H, W) and for all examples."""
+    """Return ``Local()`` if a constant is the same at all positions of images (B, C, H, W) and for all examples."""
     if isinstance(c, Tensor) and (
         c.dim() > 4 or any(n != 1 for n in (*c.shape[-2:], *c.shape[: max(0, c.dim() - 3)]))
     ):
@@ -198,7 +198,7 @@ def _same_everywhere(c: Any, alpha: Any = 1) -> Local | None:
 
 
 def _linear(sign: int, first: bool, position: int) -> Affine:
-    """Facts of  +-(alpha or 1) x + ...: ``first`` if alpha multiplies the constant and not x."""
+    """Return the facts of +-(alpha or 1) x + ...: ``first`` if alpha multiplies the constant and not x."""
 
     def adjoint(a: Tensor, in_shape: torch.Size, c: Any, alpha: float = 1) -> Tensor:
         return reduce_to(a if first and sign > 0 else a * (sign * (1 if first else alpha)), in_shape)
@@ -252,7 +252,7 @@ _QUOTIENT = Affine(
 def _register(
     name: str, interval: IntervalRule, lines: Callable[..., Any], mip: Callable[..., Any], *affine: Affine
 ) -> None:
-    """``affine``: the facts for each position of the one varying argument."""
+    """Register an operator of two operands; ``affine``: the facts for each position of the one varying argument."""
     for overload, relax in (("Tensor", lines), ("Scalar", None)):  # with a number it is affine
         op = f"aten.{name}.{overload}"
         register(Rule(op, "arithmetic", interval, affine[0], relax=relax, mip=mip, also=affine[1:]))

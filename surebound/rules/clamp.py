@@ -25,7 +25,7 @@ _INF = math.inf
 
 
 def _between(fn: Callable[[Tensor], Tensor], low: float | None, high: float | None) -> Activation:
-    """The identity, kept between two numbers: exact. With low > high it is the constant high."""
+    """Return the facts of the identity kept between two numbers: exact. With low > high it is the constant high."""
     bottom, top = -_INF if low is None else float(low), _INF if high is None else float(high)
     if bottom > top:
         bottom = top
@@ -56,7 +56,7 @@ CLAMP = Activation(torch.clamp, specialise=_clamp)
 
 
 def _clamp_lines(ctx: Context, x: Interval, min: Any = None, max: Any = None) -> Lines:
-    """A clamp from below at 0 is ReLU under another name."""
+    """Relax a clamp; from below at 0 it is ReLU under another name."""
     if min == 0 and max is None:
         return relu_lines(ctx, x)
     return pointwise_lines(CLAMP, partial(elementwise_interval, CLAMP), None, ctx, x, min, max)
@@ -72,7 +72,7 @@ register_activation(
 
 
 def _hull_of_bounds(ctx: Context, x: Any, low: Any = None, high: Any = None) -> Interval:
-    """clamp with tensors, constant or varying: max, then min, of ends."""
+    """Bound a clamp with tensors, constant or varying: max, then min, of ends."""
     lower, upper = ends_of(x)
     if low is not None:
         lower, upper = (torch.maximum(a, b) for a, b in zip((lower, upper), ends_of(low), strict=True))
@@ -82,7 +82,7 @@ def _hull_of_bounds(ctx: Context, x: Any, low: Any = None, high: Any = None) -> 
 
 
 def _tensor_lines(ctx: Context, x: Any, min: Any = None, max: Any = None) -> Lines | None:
-    """min(max(x, low), high) with tensors: two bounds must be constants, one may vary."""
+    """Relax min(max(x, low), high) with tensors: two bounds must be constants, one may vary."""
     if max is None or min is None:
         return maximum_lines(ctx, x, min) if max is None else minimum_lines(ctx, x, max)
     if not isinstance(x, Interval) or isinstance(min, Interval) or isinstance(max, Interval):

@@ -31,7 +31,7 @@ _TRANSPOSED: dict[int, Callable[..., Tensor]] = {
 
 
 def _terms(weight: Tensor, *_: Any, **__: Any) -> int:
-    """Summands of one output: input channels per group times kernel size."""
+    """Count the summands of one output: input channels per group times kernel size."""
     return math.prod(weight.shape[1:])
 
 
@@ -55,14 +55,14 @@ def _conv_interval(
 
 
 def _laid(x: Tensor) -> Tensor:
-    """As convolutions like it."""
+    """Return the tensor in the memory order that is fastest for convolutions."""
     return channels_innermost(x) if x.dim() == 4 and x.device.type == "cpu" else x
 
 
 def channels_innermost(x: Tensor) -> Tensor:
-    """The same images (B, C, H, W) with a pixel's channels side by side: the CPU's convolutions are faster so.
+    """Return images (B, C, H, W) in NHWC order, which is faster for the CPU's convolutions.
 
-    One channel fits both layouts, and is taken for the slow one unless its strides say otherwise.
+    One channel fits both orders, and is taken for the slow one unless its strides say otherwise.
     """
     if x.shape[1] == 1 and x.is_contiguous() and not x.requires_grad:
         height, width = x.shape[2:]
@@ -121,7 +121,7 @@ def _conv_adjoint(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """a (S, B, out, *size) -> (S, B, in, *size) as a transposed convolution, never as a matrix."""
+    """Return W^T a (S, B, in, *size) of a (S, B, out, *size) as a transposed convolution, never as a matrix."""
     if isinstance(padding, str):
         return vjp_adjoint(_CONVOLUTIONS[rank], a, in_shape, weight, None, stride, padding, dilation, groups)
     each = [v * rank if len(v) == 1 else v for v in (_tuple(stride), _tuple(padding), _tuple(dilation))]
@@ -163,7 +163,7 @@ def _conv_local_adjoint(
 def _conv_constant(
     in_shape: torch.Size, weight: Tensor, bias: Tensor | None = None, *_: Any
 ) -> Tensor | None:
-    """The bias as (1, out, 1, ...)."""
+    """Return the bias as (1, out, 1, ...)."""
     return None if bias is None else bias.reshape(1, -1, *([1] * (weight.dim() - 2)))
 
 

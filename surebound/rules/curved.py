@@ -22,7 +22,7 @@ from surebound.rules.relax.pointwise import Bend
 
 
 def _gelu(approximate: str = "none") -> Activation:
-    """x Phi(x), or its tanh approximation: both compute 1 + s with s near -1 for negative x, so cancel there."""
+    """Return the facts of x Phi(x) or its tanh approximation: both compute 1 + s, which cancels for negative x."""
     if approximate == "tanh":
         return Activation(
             lambda x: F.gelu(x, approximate="tanh"),
@@ -119,7 +119,7 @@ def _holds(x: Interval, offset: float) -> Tensor:
 
 
 def _wave(facts: Activation, peak: float, ctx: Context, x: Interval) -> Interval:
-    """sin or cos: 1 if a peak is inside, -1 if a valley is, else the ends."""
+    """Bound sin or cos: 1 if a peak is inside, -1 if a valley is, else the values at the ends."""
     at_lower, at_upper = facts.fn(x.lower), facts.fn(x.upper)
     one = torch.ones_like(at_lower)
     upper = torch.where(_holds(x, peak), one, torch.maximum(at_lower, at_upper))

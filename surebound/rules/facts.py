@@ -67,7 +67,7 @@ class Activation:
     specialise: Callable[..., Activation] | None = None  # (*parameters) -> facts whose fn takes x alone
 
     def bind(self, *args: Any, **kwargs: Any) -> Activation:
-        """The facts for these parameters; every callable of the result takes x alone (``pieces``: nothing).
+        """Return the facts for these parameters; every callable of the result takes x alone (``pieces``: nothing).
 
         >>> import torch
         >>> leaky = Activation(torch.nn.functional.leaky_relu, specialise=None)
@@ -139,13 +139,13 @@ class Affine:
     additive: bool = True
 
     def count(self, in_shape: tuple[int, ...], *args: Any, **kwargs: Any) -> int:
-        """``terms`` for an operand of shape ``in_shape`` (B, *in)."""
+        """Return ``terms`` for an operand of shape ``in_shape`` (B, *in)."""
         if self.terms_in is not None:
             return self.terms_in(in_shape, *args, **kwargs)
         return self.terms(*args, **kwargs)
 
     def adjoint_count(self, in_shape: tuple[int, ...], *args: Any, **kwargs: Any) -> int:
-        """``adjoint_terms`` for an operand of shape ``in_shape`` (B, *in)."""
+        """Return ``adjoint_terms`` for an operand of shape ``in_shape`` (B, *in)."""
         if self.adjoint_terms_in is not None:
             return self.adjoint_terms_in(in_shape, *args, **kwargs)
         return self.adjoint_terms(*args, **kwargs)

@@ -1,10 +1,10 @@
-"""Training's fast column: clean value, centre and radius through a block of layers in few calls, without what is off.
+"""Training's fast column: clean value, centre and radius through a block of layers in few calls, without dead channels.
 
 A block is a weighted layer, BatchNorm and ReLU, each of them optional, with the gradient written out. Images have
-their channels innermost. A channel (before a fully connected layer: a unit) that is off for the whole batch, its
+NHWC order. A channel (before a fully connected layer: a unit) that is dead for the whole batch, its
 upper bound <= 0, is exactly 0 after the ReLU and gets exactly no gradient: leaving it out changes neither loss nor
-gradients. So a block hands on only what is on, the next product reads only that, and the backward products work on
-what is on at both ends. Which channels are on is counted in every batch, not timed: a resumed run does the same.
+gradients. So a block hands on only live channels, the next product reads only those, and the backward products work on
+those live at both ends. Which channels are live is counted in every batch, not timed: a resumed run does the same.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from surebound.rules.layouts import (
 )
 from surebound.rules.scaling import Norm, Scaling
 
-#: What is off is left out when at most this share is on; with more, gathering weights costs what it saves.
+#: Dead channels are left out when at most this share is live; with more, gathering weights costs what it saves.
 PAYS_BELOW = 0.9
 
 
 @dataclass
 class Block:
-    """What to do with a value, and what was found out while doing it."""
+    """A block's settings, and what was found out while running it."""
 
     layer: Layer | None = None
     norm: Norm | None = None
@@ -62,16 +62,16 @@ def run(
     gamma: Tensor | None = None,
     beta: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """both (B or 2B, C, ...), clean values over centres, and radius (B, C, ...) -> the same after the block.
+    """Run a block on both (B or 2B, C, ...), clean values over centres, and radius (B, C, ...); return them after it.
 
-    And the moments (8,) that were to be recorded; (0,) if not.
+    Also the moments (8,) that were to be recorded; (0,) if none.
     """
     result: tuple[Tensor, Tensor, Tensor] = _apply(_Run, both, radius, weight, bias, gamma, beta, block)
     return result
 
 
 def _apply(function: Any, *args: Any) -> Any:
-    """``function.apply``, which PyTorch leaves untyped."""
+    """Call ``function.apply``, which PyTorch leaves untyped."""
     return function.apply(*args)
 
 
@@ -135,7 +135,7 @@ class _Run(torch.autograd.Function):
             g_radius = like.new_zeros(ctx.shapes[1]) if g_radius is None else g_radius
         examples, on, channels = g_radius.shape[0], ctx.columns, ctx.channels
         g, gr = to_rows(g_both), to_rows(g_radius)
-        if g_sums is not None and on is not None:  # what is off has a gradient, too
+        if g_sums is not None and on is not None:  # dead channels have a gradient, too
             g, gr = blocks.relu_backward(g, gr, mask, on, channels * (ctx.size.numel() if block.flat else 1))
             on = None
         elif block.flat and on is not None:
@@ -178,7 +178,7 @@ class _Run(torch.autograd.Function):
 
 
 def _scale(block: Block) -> tuple[Tensor | None, Tensor | None]:
-    """What multiplies a channel before the ReLU, and what is added to it."""
+    """Return the factor of each channel before the ReLU and what is added to it, (C,) each or None."""
     return (None, None) if block.scaling is None else (block.scaling.scale, block.scaling.shift)
 
 
@@ -188,7 +188,7 @@ def _moves_weight(weight: Tensor, both: Tensor) -> bool:
 
 
 def _columns_of(weight: Tensor, block: Block, both: Tensor) -> Tensor:
-    """The weight for the channels that a value holds, in their order, laid out for the product."""
+    """Return the weight for the channels that a value holds, in their order, laid out for the product."""
     if block.on_in is not None:
         weight = weight.index_select(1, block.on_in)
     elif block.order_in is not None and _moves_weight(weight, both):
@@ -199,7 +199,7 @@ def _columns_of(weight: Tensor, block: Block, both: Tensor) -> Tensor:
 def _activate(
     block: Block, rows: Tensor, radius: Tensor, examples: int
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Scaling and ReLU of rows (P R, C): both, radius, the ReLU's mask, and the columns handed on (None: all)."""
+    """Scale rows (P R, C) and apply the ReLU: return both, radius, its mask, and the live columns (None: all)."""
     if not block.relu:
         scaled = (rows, radius) if block.scaling is None else block.scaling.apply(rows, radius)
         return *scaled, None, None
@@ -212,7 +212,7 @@ def _activate(
     on = blocks.columns_on(rows, radius, scale, shift, int(PAYS_BELOW * rows.shape[1]))
     if on is not None:
         on = on.nonzero().squeeze(1)
-        if on.numel() == 0:  # a network that is off altogether hands on one column of zeros
+        if on.numel() == 0:  # a network that is dead altogether hands on one column of zeros
             on = torch.zeros(1, dtype=torch.long, device=rows.device)
     out, out_radius, mask = blocks.relu(
         rows,

@@ -23,7 +23,7 @@ from surebound.rules.shape import overload_of
 def _join(
     op: Callable[..., Tensor], ctx: Context, parts: Sequence[Any], *args: Any, **kwargs: Any
 ) -> Interval:
-    """Varying and constant parts side by side, by centre and radius where all varying ones are kept so."""
+    """Join varying and constant parts, by centre and radius where all varying ones are kept so."""
     varying = [part for part in parts if isinstance(part, Interval)]
     if all(part.centered for part in varying):
         centers = [part.center if isinstance(part, Interval) else part for part in parts]
@@ -59,7 +59,7 @@ for _op in ("split.Tensor", "split_with_sizes.default", "split.sizes", "chunk.de
 def _write(
     op: Callable[..., Tensor], ctx: Context, x: Any, source: Any, *args: Any, **kwargs: Any
 ) -> Interval:
-    """A copy of x with some entries replaced by those of ``source``; either may be constant."""
+    """Bound a copy of x with some entries replaced by those of ``source``; either may be constant."""
     return monotone(op, ctx, x, source, *args, **kwargs)
 
 
@@ -69,7 +69,7 @@ for _op in ("slice_scatter.default", "select_scatter.default", "diagonal_scatter
 
 
 def _copy(ctx: Context, x: Any, source: Any, *_: Any) -> Interval:
-    """``source`` in the shape of x."""
+    """Bound ``source`` in the shape of x."""
     return (
         source.select(lambda v: v.expand(x.shape))
         if isinstance(source, Interval)
@@ -107,7 +107,7 @@ register(Rule("aten.index_put.default", "shape", _index_put, relax=index_put, no
 
 
 def _constant(op: Callable[..., Tensor], ctx: Context, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """Operators that read only the shape of their argument: a plain tensor, or what is written into it."""
+    """Run an operator that reads only the shape of x: return a plain tensor, or what is written into it."""
     like = x.lower if isinstance(x, Interval) else x
     if any(isinstance(arg, Interval) for arg in args):
         return monotone(op, ctx, like, *args, **kwargs)

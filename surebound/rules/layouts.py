@@ -32,7 +32,7 @@ class Layer:
 
 
 def linear_layer() -> Layer:
-    """x (N, F)."""
+    """Return the fully connected layer of x (N, F)."""
 
     def backward(g: Tensor, x: Tensor, w: Tensor, need_x: bool) -> tuple[Tensor | None, Tensor]:
         return (g @ w if need_x else None), g.t() @ x
@@ -43,7 +43,7 @@ def linear_layer() -> Layer:
 def conv_layer(
     rank: int, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
 ) -> Layer | None:
-    """x (N, C, *size); None where a spelling has no fast form."""
+    """Return the convolution of x (N, C, *size); None where its arguments have no fast form."""
     if isinstance(padding, str) or groups != 1:
         return None
     s, p, d = (
@@ -63,7 +63,7 @@ def conv_layer(
 
 
 def channels_last(value: Tensor) -> Tensor:
-    """Images with their channels innermost, which the convolution kernels like best; other ranks as they are.
+    """Return images in NHWC order, which is fastest for the convolution kernels; other ranks as they are.
 
     With one channel (or one pixel) both layouts are the same memory, and PyTorch decides by the strides which one
     is meant: they are written out.
@@ -77,14 +77,14 @@ def channels_last(value: Tensor) -> Tensor:
 
 
 def to_rows(value: Tensor) -> Tensor:
-    """(N, C, *size) as rows (N * size, C): a view where channels are innermost in memory."""
+    """Return (N, C, *size) as rows (N * size, C): a view where memory is in NHWC order."""
     if value.dim() == 2:
         return value.contiguous()
     return value.movedim(1, -1).reshape(-1, value.shape[1]).contiguous()
 
 
 def from_rows(rows: Tensor, examples: int, size: torch.Size) -> Tensor:
-    """Back from ``to_rows``, without a copy."""
+    """Undo ``to_rows``, without a copy."""
     if not size:
         return rows
     return channels_last(rows.view(examples, *size, rows.shape[1]).movedim(-1, 1))
@@ -99,18 +99,18 @@ def spread(value: Tensor, axis: int, on: Tensor | None, channels: int) -> Tensor
 
 
 def flattened(on: Tensor, channels: int, positions: int) -> Tensor:
-    """Numbers that PyTorch's flatten gives to units that are counted with the channel innermost."""
+    """Return the indices that PyTorch's flatten (NCHW) gives to units numbered in NHWC order."""
     return on % channels * positions + on // channels
 
 
 def reorder(value: Tensor, outer: int, inner: int) -> Tensor:
-    """Columns (N, outer * inner) counted with ``inner`` innermost -> with ``outer`` innermost."""
+    """Reorder columns (N, outer * inner) with ``inner`` innermost to ``outer`` innermost."""
     images = value.reshape(-1, outer, 1, inner).permute(0, 3, 1, 2)  # (N, inner, outer, 1)
     return channels_outermost(images).reshape(value.shape[0], -1)
 
 
 def unflattened(on: Tensor, channels: int) -> tuple[Tensor, Tensor]:
-    """Of units counted with the channel innermost: their channels (c,), and their places among the units of those."""
+    """Return the channels (c,) that are alive and each unit's index among their units (NHWC order)."""
     alive = torch.zeros(channels, dtype=torch.bool, device=on.device)
     alive[on % channels] = True
     kept = alive.nonzero().squeeze(1)

@@ -23,7 +23,7 @@ from surebound.rules.vjp import vjp_adjoint
 
 
 def linear_interval(ctx: Context, x: Any, weight: Any, bias: Any = None) -> Interval:
-    """x (..., in), weight (out, in), bias (out,)."""
+    """Bound x W^T + b for x (..., in), weight (out, in), bias (out,)."""
     if isinstance(x, Interval) and isinstance(weight, Tensor):
         terms, outputs = weight.shape[1], weight.shape[0]
         return weighted(ctx, x, weight, bias, terms, outputs, F.linear, batched=len(x.shape) > 1)
@@ -37,7 +37,7 @@ def _transposed(weight: Any) -> Any:
 
 
 def _linear_magnitude(m: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """|W| m + |b|."""
+    """Return |W| m + |b|."""
     if not by_rows(m, weight):
         return F.linear(m, weight.abs(), None if bias is None else bias.abs())
     product, *_ = magnitude_by_rows(m, weight)
@@ -45,13 +45,13 @@ def _linear_magnitude(m: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
 
 
 def linear_adjoint(a: Tensor, in_shape: torch.Size, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """a (S, B, ..., out) -> (S, B, ..., in)."""
+    """Return a W (S, B, ..., in) for coefficients a (S, B, ..., out)."""
     trains = torch.is_grad_enabled() and (a.requires_grad or weight.requires_grad)
     return matrix_adjoint(a, weight) if trains and a.dim() == 3 else a @ weight
 
 
 def linear_constant(in_shape: torch.Size, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
-    """The bias as (1, ..., out)."""
+    """Return the bias as (1, ..., out)."""
     return None if bias is None else bias.reshape(*([1] * (len(in_shape) - 1)), -1)
 
 
@@ -79,12 +79,12 @@ def _plus(value: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def matmul_interval(ctx: Context, x: Any, y: Any) -> Interval:
-    """x (..., n) @ y (n, m) or batched, with a constant on either side or both varying."""
+    """Bound x (..., n) @ y (n, m) or batched, with a constant on either side or both varying."""
     return _weighted_product(ctx, x, y, None, 0)
 
 
 def _weighted_product(ctx: Context, x: Any, y: Any, bias: Any, more: int) -> Interval:
-    """x @ y + bias, summed in any order; ``more`` counts further roundings."""
+    """Bound x @ y + bias, summed in any order; ``more`` counts further roundings."""
     terms = int(x.shape[-1]) + more
     if isinstance(x, Interval) and isinstance(y, Interval):
         return both_vary(ctx, x, y, terms, torch.matmul)
@@ -96,7 +96,7 @@ def _weighted_product(ctx: Context, x: Any, y: Any, bias: Any, more: int) -> Int
 
 
 def _product_plus(ctx: Context, bias: Any, x: Any, y: Any, *, beta: float = 1, alpha: float = 1) -> Interval:
-    """beta bias + alpha x @ y (addmm, baddbmm). The bias is one more summand, whatever the order."""
+    """Bound beta bias + alpha x @ y (addmm, baddbmm). The bias is one more summand, whatever the order."""
     if isinstance(x, Interval) == isinstance(y, Interval) or (beta != 1 and isinstance(bias, Interval)):
         raise BoundError(
             "a product with a bias in one call, where not exactly one matrix varies or beta scales a varying bias; "
@@ -144,26 +144,26 @@ register(
 
 
 def _right_adjoint(a: Tensor, in_shape: torch.Size, w: Tensor) -> Tensor:
-    """Of x @ w with w (n,), (n, m) or matrices (..., n, m); a (S, B, ..., m)."""
+    """Return the adjoint of x @ w, w (n,), (n, m) or matrices (..., n, m), of a (S, B, ..., m)."""
     if w.dim() > max(2, len(in_shape)):
         return vjp_adjoint(torch.matmul, a, in_shape, w)
     return _summed(a.unsqueeze(-1) * w if w.dim() == 1 else a @ w.mT, in_shape)
 
 
 def _left_adjoint(a: Tensor, in_shape: torch.Size, w: Tensor) -> Tensor:
-    """Of w @ x with x (B, ..., n, p), w (m, n) or (..., m, n); a (S, B, ..., m, p)."""
+    """Return the adjoint of w @ x, x (B, ..., n, p), w (m, n) or (..., m, n), of a (S, B, ..., m, p)."""
     if w.dim() > max(2, len(in_shape)):
         return vjp_adjoint(lambda x: w @ x, a, in_shape)
     return _summed(w.mT @ a, in_shape)
 
 
 def _summed(back: Tensor, in_shape: torch.Size) -> Tensor:
-    """Over the axes along which the operand (B, *in) was repeated to fit several matrices."""
+    """Sum over the axes along which the operand (B, *in) was repeated to fit several matrices."""
     return back.sum_to_size(back.shape[0], *in_shape)
 
 
 def _repeats(in_shape: tuple[int, ...], w: Tensor) -> int:
-    """How many of the matrices w (..., n, m) read one matrix of the operand (..., n, p)."""
+    """Count the matrices w (..., n, m) that read one matrix of the operand (..., n, p)."""
     own = tuple(in_shape[:-2])
     return math.prod(np.broadcast_shapes(own, tuple(w.shape[:-2]))) // max(1, math.prod(own))
 
@@ -190,7 +190,7 @@ for _op in ("aten.mm.default", "aten.matmul.default", "aten.bmm.default", "aten.
 
 
 def _einsum(ctx: Context, equation: str, operands: list[Any], **_: Any) -> Interval:
-    """Two operands, at least one of them varying; every letter that is not in the result is summed."""
+    """Bound an einsum of two operands, at least one varying; every letter that is not in the result is summed."""
     if len(operands) == 1 and isinstance(operands[0], Interval):
         ones = torch.ones((), dtype=operands[0].dtype, device=operands[0].device)
         inputs, _arrow, output = equation.partition("->")
@@ -208,7 +208,7 @@ def _einsum(ctx: Context, equation: str, operands: list[Any], **_: Any) -> Inter
 
 
 def _summands(equation: str, first: torch.Size, second: torch.Size) -> int:
-    """At most: the sizes of all letters that are not in the result."""
+    """Count the summands at most: the product of the sizes of all letters that are not in the result."""
     inputs, _, output = equation.replace(" ", "").partition("->")
     if "..." in equation:
         return first.numel() * second.numel()

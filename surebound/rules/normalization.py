@@ -25,7 +25,7 @@ def _per_channel(value: Tensor, dims: int) -> Tensor:
 def scale_and_shift(
     dims: int, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """y = scale x + shift, and a bound on |mean scale| + |bias|; each (1, C, 1, ...)."""
+    """Return scale and shift of y = scale x + shift, and a bound on |mean scale| + |bias|; each (1, C, 1, ...)."""
     scale = torch.rsqrt(var + eps)
     if weight is not None:
         scale = scale * weight
@@ -46,7 +46,7 @@ def batch_norm_interval(
     eps: float = 1e-5,  # fact: the operator's default
     *_: Any,
 ) -> Interval:
-    """x (B, C, ...)."""
+    """Bound a BatchNorm of x (B, C, ...) with given statistics."""
     scale, shift, size = scale_and_shift(len(x.shape), weight, bias, mean, var, eps)
     center = torch.addcmul(shift, x.center, scale)
     radius = x.radius * scale.abs()
@@ -99,7 +99,7 @@ def _linear(
 
 
 def _statistics(clean: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance of a clean batch (B, C, ...), per channel."""
+    """Return mean and biased variance of a clean batch (B, C, ...), per channel."""
     var, mean = torch.var_mean(clean, dim=[i for i in range(clean.dim()) if i != 1], correction=0)
     return mean, var
 
@@ -154,7 +154,7 @@ def _instance_norm(
     eps: float = 1e-5,  # fact: the operator's default
     *_: Any,
 ) -> Interval:
-    """InstanceNorm that tracks running statistics is, in eval mode, a BatchNorm."""
+    """Bound an InstanceNorm that tracks running statistics: in eval mode it is a BatchNorm."""
     if use_input_stats or mean is None or var is None:
         raise BoundError(
             "InstanceNorm with statistics of its own input has no bound rule; use track_running_stats=True or BatchNorm"
@@ -163,7 +163,7 @@ def _instance_norm(
 
 
 def _as_batch_norm(facts: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """BatchNorm's facts for the arguments of InstanceNorm, which say besides where statistics come from."""
+    """Adapt BatchNorm's facts to the arguments of InstanceNorm, which also say where statistics come from."""
 
     def of(x: Any, *args: Any) -> Tensor:
         leading = 2 if facts is _adjoint else 1  # a and the shape of x; x alone, or its shape

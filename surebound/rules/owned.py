@@ -1,6 +1,6 @@
-"""Bounds in memory that may be overwritten: what makes interval bounds without gradients cheap, and nothing else sees.
+"""Bounds in memory that may be overwritten: they make interval bounds without gradients cheap; only rules see them.
 
-Only the overwriting pass of ``bounds/interval.py`` makes an ``Owned``, of bounds that nobody reads but the call that
+Only the overwriting pass of ``bounds/interval.py`` makes an ``Owned``, of bounds that are read only by the call that
 gets it. A rule may take its memory; what a rule returns is never an ``Owned``.
 """
 
@@ -19,10 +19,10 @@ class InPlace(Protocol):
     """An increasing elementwise function, exact in floats, applied in the memory of its argument."""
 
     def ends(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-        """Applied to ends."""
+        """Apply the function to ends."""
 
     def center(self, center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
-        """From centre and radius to those after it (centre, twice the radius).
+        """Apply the function to centre and radius: return the new centre and twice the new radius.
 
         The same bits as forming the ends, applying ``ends`` and converting back.
         """
@@ -39,7 +39,7 @@ class Deferred(Interval):
 
     @classmethod
     def image(cls, function: InPlace, center: Tensor, radius: Tensor) -> Deferred:
-        """The image of [center - radius, center + radius], whose memory becomes the image's."""
+        """Return the image of [center - radius, center + radius], whose memory becomes the image's."""
         deferred = cls.__new__(cls)
         deferred._center, deferred._radius, deferred._function = center, radius, function
         deferred._lower = deferred._upper = None
@@ -94,7 +94,7 @@ class Owned(Deferred):
 
     @classmethod
     def taking(cls, bounds: Interval) -> Owned:
-        """The same bounds, owned: nobody may use ``bounds`` after that."""
+        """Take over the memory of bounds, which may not be used afterwards."""
         owned = cls.__new__(cls)
         owned._lower, owned._upper = bounds._lower, bounds._upper
         owned._center, owned._radius = bounds._center, bounds._radius
@@ -103,7 +103,7 @@ class Owned(Deferred):
         return owned
 
     def given_back(self) -> Interval:
-        """The same bounds in the same memory for any number of readers: nobody may use the owned ones after that."""
+        """Return plain bounds in the same memory, for any number of readers; this object is used up."""
         if self._function is not None:
             self._apply(self._function)
         bounds = Interval.__new__(Interval)
@@ -114,7 +114,7 @@ class Owned(Deferred):
         return bounds
 
     def take_ends(self) -> tuple[Tensor, Tensor]:
-        """Lower and upper end, in the memory of the bounds."""
+        """Return lower and upper end, in the memory of the bounds."""
         function, self._function = self._function, None
         if self._lower is None or self._upper is None:
             lower, upper = _ends(*self._leave(self.center, self.radius))
@@ -123,7 +123,7 @@ class Owned(Deferred):
         return (lower, upper) if function is None else function.ends(lower, upper)
 
     def take_center(self) -> tuple[Tensor, Tensor, float]:
-        """``scaled_center``, the same bits, in the memory of the bounds."""
+        """Return ``scaled_center``, the same bits, in the memory of the bounds."""
         function, self._function = self._function, None
         if self._center is not None and self._radius is not None:
             center, radius = self._leave(self._center, self._radius)
@@ -133,13 +133,13 @@ class Owned(Deferred):
         return lower.add_(width, alpha=0.5), width, 0.5
 
     def deferring(self, function: InPlace) -> Interval:
-        """The image under a function, computed when it is asked for."""
+        """Return the image under a function, computed when it is asked for."""
         if self._center is None or self._radius is None or self._function is not None:
             return Interval(*function.ends(*self.take_ends()))
         return Deferred.image(function, *self._leave(self._center, self._radius))
 
     def moving(self, move: Callable[[Tensor], Tensor]) -> Interval:
-        """``select``; where ``move`` makes copies, the memory is freed one half at a time."""
+        """Apply ``select``; where ``move`` makes copies, the memory is freed one half at a time."""
         function, self._function = self._function, None
         ends = self._lower is not None and self._upper is not None
         make = Interval if ends else Interval.around
@@ -159,6 +159,6 @@ class Owned(Deferred):
 
 
 def _ends(center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
-    """Lower and upper end in the memory of centre and radius. Two roundings: docs/soundness.md, "Who pays"."""
+    """Return lower and upper end in the memory of centre and radius. Two roundings: docs/soundness.md, "Who pays"."""
     upper = center.add_(radius)
     return torch.sub(upper, radius, alpha=2, out=radius), upper

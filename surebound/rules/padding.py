@@ -36,7 +36,7 @@ def _interval(
 
 
 def _copies(pad: Sequence[int], mode: str, value: float | None) -> int:
-    """How often an entry may be repeated: along each axis itself and everything padded."""
+    """Count how often an entry may be repeated: along each axis itself and everything padded."""
     if mode == "constant":
         return 0
     total = 1
@@ -46,7 +46,7 @@ def _copies(pad: Sequence[int], mode: str, value: float | None) -> int:
 
 
 def _local(pad: Sequence[int], mode: str, value: float | None) -> Local | None:
-    """Zeros around images."""
+    """Return the window of a padding of images by zeros; None for any other padding."""
     if mode != "constant" or value or any(pad[4:]):
         return None
     sides = (*pad, 0, 0, 0)
@@ -54,7 +54,7 @@ def _local(pad: Sequence[int], mode: str, value: float | None) -> Local | None:
 
 
 def _register(op: str, read: Callable[..., Spelling], run: Callable[..., Tensor] | None = None) -> None:
-    """``read``: the operator's arguments after x -> pad, mode, value. ``run``: on tensors, if it may pad zeros only."""
+    """Register a padding; ``read`` its arguments after x as pad, mode, value; ``run`` it on tensors, if by zeros."""
 
     def magnitude(m: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         pad, mode, value = read(*args, **kwargs)

@@ -24,7 +24,7 @@ _INF = math.inf
 
 
 def _leaky(slope: float = 0.01) -> Activation:
-    """x above 0, slope x below; one rounding, and one of the slope itself."""
+    """Return the facts of LeakyReLU: one rounding, and one of the slope itself."""
     return Activation(
         lambda x: F.leaky_relu(x, slope),
         increasing=slope >= 0,
@@ -43,7 +43,7 @@ _LEAKY = Activation(
 
 
 def _lines_of(facts: Activation, ctx: Context, x: Interval, *args: Any) -> Lines:
-    """Lines from the facts alone, for parameters that nothing closer is known of."""
+    """Relax by the facts alone, for parameters without closer lines."""
     return pointwise_lines(facts, partial(elementwise_interval, facts), None, ctx, x, *args)
 
 
@@ -55,7 +55,7 @@ register_activation("aten.leaky_relu.default", _LEAKY, relax=_leaky_lines)
 
 
 def _prelu(weight: Tensor) -> Activation:
-    """LeakyReLU with a slope per channel (axis 1)."""
+    """Return the facts of LeakyReLU with a slope per channel (axis 1)."""
     if weight.numel() == 1:
         slope = float(weight.detach())
         return dataclasses.replace(_leaky(slope), fn=lambda x: torch.prelu(x, weight))
@@ -74,7 +74,7 @@ _PRELU = Activation(torch.prelu, increasing=False, ulps=2, specialise=_prelu)
 
 
 def _prelu_lines(ctx: Context, x: Interval, weight: Tensor) -> Lines | None:
-    """x (B, C, ...), a constant slope per channel below 0, or one for all: then LeakyReLU."""
+    """Relax PReLU of x (B, C, ...): a constant slope per channel below 0, or one for all: then LeakyReLU."""
     if isinstance(weight, Interval):
         return None
     if ctx.soundness is Soundness.NONE and torch.is_grad_enabled() and weight.requires_grad:
@@ -129,7 +129,7 @@ for _op in ("sign", "sgn"):  # a step has no line worth having
 
 
 def _threshold(ctx: Context, x: Interval, threshold: float, value: float) -> Interval:
-    """x where x > threshold, else ``value``: it steps at the threshold, up or down."""
+    """Bound x where x > threshold, else ``value``: it steps at the threshold, up or down."""
     low, high = x.lower, x.upper
     below, above = ~(low > threshold), ~(high <= threshold)  # may be; both True for NaN
     nothing, constant = torch.full_like(low, _INF), torch.full_like(low, value)
@@ -141,7 +141,7 @@ def _threshold(ctx: Context, x: Interval, threshold: float, value: float) -> Int
 
 
 def _threshold_pieces(value: float) -> Pieces:
-    """The threshold's own value below it: continuous."""
+    """Return the pieces where the value below the threshold is the threshold itself: continuous."""
     return ((-_INF, 0.0, value), (value, 1.0, 0.0))
 
 
@@ -157,7 +157,7 @@ _THRESHOLD = Activation(
 
 
 def _threshold_lines(ctx: Context, x: Interval, threshold: float, value: float) -> Lines | None:
-    """A bend where threshold and value are equal; a step where not, which has no line."""
+    """Relax the bend where threshold and value are equal; elsewhere it is a step, which has no line."""
     if threshold != value:
         return None
     if value == 0:

@@ -26,7 +26,7 @@ from surebound.rules.vjp import looped_adjoint, vjp_adjoint
 
 
 def _first(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor:
-    """Of an operator that returns positions, too: they are never read."""
+    """Return the values of an operator that also returns positions, which are never read."""
     first: Tensor = op(*args, **kwargs)[0]
     return first
 
@@ -67,7 +67,7 @@ for _rank in (1, 2, 3):
 
 
 def _window(kernel: Any, *_: Any, **__: Any) -> int:
-    """Summands of an average, with the division; a kernel of one number is used along at most three axes."""
+    """Count the summands of an average, with the division; a kernel of one number is used along at most three axes."""
     sizes = [int(kernel)] * 3 if isinstance(kernel, int) else [int(k) for k in kernel]
     if len(sizes) == 1:
         sizes = sizes * 3
@@ -111,13 +111,13 @@ for _rank in (1, 2, 3):
 
 
 def _adaptive_window(shape: Sequence[int], size: Sequence[int | None], *_: Any) -> int:
-    """The largest window: ceil(in / out) + 1 along each axis, at most the whole axis."""
+    """Return the largest window: ceil(in / out) + 1 along each axis, at most the whole axis."""
     pairs = zip(shape[-len(size) :], size, strict=True)
     return math.prod(min(n, -(-n // max(1, o or n)) + 1) for n, o in pairs) + 2
 
 
 def _adaptive_back(shape: Sequence[int], size: Sequence[int | None], *_: Any) -> int:
-    """An entry lies in at most ceil(out / in) + 1 windows along each axis."""
+    """Count the windows that an entry lies in: at most ceil(out / in) + 1 along each axis."""
     pairs = zip(shape[-len(size) :], size, strict=True)
     return math.prod(-(-(o or n) // max(1, n)) + 1 for n, o in pairs) + 2
 
@@ -144,7 +144,7 @@ for _rank in (1, 2, 3):
 def _interpolate(
     op: Callable[..., Tensor], rank: int, ctx: Context, x: Interval, *args: Any, **kwargs: Any
 ) -> Interval:
-    """Linear interpolation. Where an output lies between its neighbours is itself computed in floating point: an
+    """Bound linear interpolation. Where an output lies between its neighbours is itself computed in floating point: an
     error of the position along an axis moves the value by at most that times the difference of two neighbours."""
 
     def apply(v: Tensor) -> Tensor:
@@ -159,7 +159,7 @@ def _interpolate(
 
 
 def _interpolation_facts(op: Callable[..., Tensor], rank: int) -> Affine:
-    """Weights >= 0 that each library computes for itself: as many roundings more, of the largest |x| of a channel.
+    """Return facts with weights >= 0 that each library computes for itself, so with as many more roundings of max |x|.
 
     A position that is wrong by 16 N u costs 2 * 16 N u max|x| per axis, for the network's weights and for ours.
     """
@@ -173,7 +173,7 @@ def _interpolation_facts(op: Callable[..., Tensor], rank: int) -> Affine:
         return int(4 * 2**rank + 2 * 2 * 16 * rank * longest)
 
     def back(shape: Sequence[int], *args: Any, **kwargs: Any) -> int:
-        """Along each axis an entry is read by the outputs that lie within one entry of it; at the ends by more."""
+        """Count the outputs that read an entry: along each axis those within one entry of it; at the ends more."""
         sizes = op(torch.zeros(1, 1, *shape[2:]), *args, **kwargs).shape[2:]
         pairs = zip(shape[2:], map(int, sizes), strict=True)
         return math.prod(min(o, 3 * -(-o // max(1, n - 1)) + 3) for n, o in pairs) + 8
@@ -189,7 +189,7 @@ for _rank, _op in ((1, "upsample_linear1d"), (2, "upsample_bilinear2d"), (3, "up
 
 
 def _nearest_copies(size: Any = None, scales: Any = None, *_: Any) -> int:
-    """How often an entry may be copied; the size alone does not say, so at most the whole output."""
+    """Count how often an entry may be copied; the size alone does not say, so at most the whole output."""
     if scales is not None and not isinstance(scales, float):
         return math.prod(math.ceil(float(s)) + 1 for s in scales)
     return math.prod(int(s) for s in size) if size is not None else 1 << 20

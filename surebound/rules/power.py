@@ -91,7 +91,7 @@ register_activation(
 
 
 def _power(exponent: float) -> Activation:
-    """x ** exponent: by its parity where it is an integer, else on x >= 0."""
+    """Return the facts of x ** exponent: by its parity where it is an integer, else on x >= 0."""
     p = float(exponent)
     if p == 1.0:
         return Activation(lambda x: x.clone(), shape=Shape.CONVEX, pieces=lambda: ((-_INF, 1.0, 0.0),))
@@ -123,7 +123,7 @@ _POWER = Activation(torch.pow, increasing=False, ulps=_ULPS, specialise=_power)
 
 
 def _power_curvature(low: Tensor, high: Tensor, exponent: float) -> Tensor:
-    """|p (p - 1)| |x|^(p - 2), largest at one end; where x^p has no bound there is none."""
+    """Bound |p (p - 1)| |x|^(p - 2), largest at one end; where x^p has no bound there is none."""
     near = torch.where((low <= 0) & (high >= 0), torch.zeros_like(low), torch.minimum(low.abs(), high.abs()))
     at = largest_size(low, high) if exponent >= 2 else near
     return abs(exponent * (exponent - 1)) * at.pow(exponent - 2)
@@ -133,7 +133,7 @@ register_activation("aten.pow.Tensor_Scalar", _POWER, interval=_pow_number, bend
 
 
 def _pow_tensors(ctx: Context, x: Any, exponent: Any) -> Interval:
-    """Base or exponent or both vary. x^p is monotone in each of them while x > 0: the extremes are at the corners."""
+    """Bound x^p, base or exponent or both varying: monotone in each while x > 0, so the extremes are at the corners."""
     if isinstance(x, Interval) and not isinstance(exponent, Interval):
         return _pow_constant(ctx, x, exponent)
     base = x if isinstance(x, Interval) else Interval.point(torch.as_tensor(x, dtype=exponent.dtype))
@@ -143,7 +143,7 @@ def _pow_tensors(ctx: Context, x: Any, exponent: Any) -> Interval:
 
 
 def _pow_constant(ctx: Context, x: Interval, p: Tensor) -> Interval:
-    """A constant exponent per entry, of any sign and parity."""
+    """Bound x^p with a constant exponent per entry, of any sign and parity."""
     whole = p == torch.floor(p)
     if bool((~whole & (x.lower < 0)).any()):
         raise BoundError("a fractional power of an interval that reaches below 0: no bound exists")
@@ -169,7 +169,7 @@ def _hull(ctx: Context, values: list[Tensor]) -> Interval:
 
 
 def _power_lines(ctx: Context, base: Any, exponent: Any) -> Lines | None:
-    """c to the power x with a constant c > 0: convex in x."""
+    """Relax c to the power x with a constant c > 0: convex in x."""
     if isinstance(base, Interval) or not isinstance(exponent, Interval):
         return None
     number = torch.as_tensor(base, dtype=exponent.dtype, device=exponent.device).detach().double()

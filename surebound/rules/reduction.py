@@ -30,7 +30,7 @@ _MANY = 1 << 20
 
 
 def _summands(shape: Sequence[int], dim: Any = None, *_: Any, **__: Any) -> int:
-    """How many entries of a tensor of this shape are summed into one, and one rounding for a division."""
+    """Count the entries of a tensor of this shape that are summed into one, and one rounding for a division."""
     if dim is None or (isinstance(dim, Sequence) and not dim):
         return math.prod(shape) + 1
     dims = [dim] if isinstance(dim, int) else list(dim)
@@ -52,7 +52,7 @@ def _sum(
     *,
     dtype: torch.dtype | None = None,
 ) -> Interval:
-    """Sum or mean over some axes or all; cumsum along one."""
+    """Bound a sum or mean over some axes or all, or a cumsum along one."""
     check_dtype(x, dtype)
     args = () if dim is None else (dim, keepdim)
     return averaged(ctx, x, _summands(x.shape, dim), lambda v: op(v, *args))
@@ -107,7 +107,7 @@ for _op in ("max.default", "min.default"):
 
 
 def _with_positions(op: Callable[..., Any], ctx: Context, x: Interval, *args: Any, **kwargs: Any) -> Any:
-    """Values that rise in every entry, and positions of which only their range is known."""
+    """Bound values that rise in every entry, and positions, of which only their range is known."""
     # NaN, "unknown", would be sorted as the largest.
     low = op(x.lower.nan_to_num(-math.inf, math.inf, -math.inf), *args, **kwargs)
     high = op(x.upper.nan_to_num(math.inf, math.inf, -math.inf), *args, **kwargs)
@@ -157,7 +157,7 @@ def _norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> Interval:
-    """A vector norm rises in every |x|. Terms are >= 0, so that the error is relative: n summands and a root."""
+    """Bound a vector norm: it rises in every |x|. Terms are >= 0, so the error is relative: n summands and a root."""
     check_dtype(x, dtype)
     if not ord >= 1:
         raise BoundError(f"the vector norm of order {ord} has no rule; use 1 or more")

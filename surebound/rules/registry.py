@@ -20,7 +20,7 @@ from surebound.rules.layouts import Layer
 
 @dataclass
 class Sizes:
-    """What a rule for y = A x + b may leave for the backward step of the same call, where both multiply with |A|."""
+    """Products with |A| that the interval rule of y = A x + b leaves for the backward step of the same call."""
 
     entry: Tensor | None = None  # max |x| of each example, (B,)
     # At least |A| max |x|, (B, *out), but for the rounding of one such product; the reader may overwrite it.
@@ -29,9 +29,9 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Context:
-    """What a rule may know besides its arguments.
+    """The executions to cover, and where a rule may leave what the backward step needs too.
 
-    ``sizes``: somebody wants these too; a rule need not give them.
+    ``sizes``: None if not wanted; a rule need not fill them.
     """
 
     soundness: Soundness
@@ -66,7 +66,7 @@ class Rule:
     move: Move | None = None
 
     def affine_at(self, position: int) -> Affine | None:
-        """The affine facts when only the argument at ``position`` varies."""
+        """Return the affine facts when only the argument at ``position`` varies."""
         known = (self.affine, *self.also)
         return next((facts for facts in known if facts is not None and facts.position == position), None)
 
@@ -103,18 +103,18 @@ def register(rule: Rule) -> Rule:
 
 
 def find(op: str) -> Rule | None:
-    """The row of an operator, if there is one."""
+    """Return the row of an operator, if there is one."""
     return _rules.get(op)
 
 
 def layer_of(node: Node, rest: Sequence[Any]) -> Layer | None:
-    """The fast form of a weighted call with the arguments ``rest`` after (x, weight, bias), if there is one."""
+    """Return the fast form of a weighted call with the arguments ``rest`` after (x, weight, bias), if there is one."""
     rule = find(node.op)
     return None if rule is None or rule.layer is None else rule.layer(*rest)
 
 
 def all_rules() -> Iterator[Rule]:
-    """Every row, by family and name."""
+    """Yield every row, by family and name."""
     yield from sorted(_rules.values(), key=lambda rule: (rule.family, rule.op))
 
 
@@ -146,7 +146,7 @@ def check_supported(graph: Graph) -> None:
 
 
 def remedy(op: str) -> str:
-    """What to do about an operator without a rule; empty if nothing special is known of it."""
+    """Say what to do about an operator without a rule; empty if nothing special is known of it."""
     return _REMEDIES.get(op.removeprefix("aten.").partition(".")[0], "")
 
 
@@ -155,7 +155,7 @@ def _advised(node: Node) -> str:
 
 
 def describe(node: Node) -> str:
-    """An operator call as a person finds it: op, module path, source line."""
+    """Describe an operator call so that a person finds it: op, module path, source line."""
     module = f" in module {node.module!r}" if node.module else ""
     source = f" at {node.source}" if node.source else ""
     return f"{node.op}{module}{source}"

@@ -33,7 +33,7 @@ class Scaling:
 
     @classmethod
     def of(cls, norm: Norm, clean: Tensor, gamma: Tensor | None, beta: Tensor | None) -> Scaling:
-        """clean (R, C): the rows whose statistics count."""
+        """Return the scaling by given statistics or by those of the clean rows (R, C)."""
         if norm.mean is not None and norm.var is not None:
             mean, var = norm.mean, norm.var
         else:
@@ -45,13 +45,13 @@ class Scaling:
         return cls(norm, mean, var, inverse, scale, shift, clean.shape[0])
 
     def apply(self, both: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows (P R, C) and (R, C), scaled."""
+        """Scale rows (P R, C) and (R, C)."""
         return (both * self.scale).add_(self.shift), radius * self.scale.abs()
 
     def backward(
         self, g: Tensor, g_radius: Tensor, both: Tensor, radius: Tensor, on: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Gradients of both and radius on the channels ``on``, of gamma and of beta on the same.
+        """Return the gradients of both, radius, gamma and beta on the live channels ``on``.
 
         g (P' R, n) and g_radius (R, n) come from the output; both (P R, C), radius (R, C) were the input. P' is 1
         when only the centres went on.

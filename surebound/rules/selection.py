@@ -21,17 +21,17 @@ from surebound.rules.relax.pairs import masked_fill_lines, maximum_lines, minimu
 
 
 def ends_of(value: Any) -> tuple[Any, Any]:
-    """(lower, upper) of an interval; a constant twice."""
+    """Return (lower, upper) of an interval; a constant twice."""
     return (value.lower, value.upper) if isinstance(value, Interval) else (value, value)
 
 
 def lowers(value: Any) -> Any:
-    """Arguments with every interval replaced by its lower end, also inside lists."""
+    """Replace every interval among arguments by its lower end, also inside lists."""
     return _map(value, lambda interval: interval.lower)
 
 
 def uppers(value: Any) -> Any:
-    """Arguments with every interval replaced by its upper end."""
+    """Replace every interval among arguments by its upper end."""
     return _map(value, lambda interval: interval.upper)
 
 
@@ -44,7 +44,7 @@ def _map(value: Any, end: Callable[[Interval], Tensor]) -> Any:
 
 
 def monotone(op: Callable[..., Tensor], ctx: Context, *args: Any, **kwargs: Any) -> Interval:
-    """An operator that rises in every varying argument and does not round: applied to all lower, all upper ends."""
+    """Bound an operator that rises in every varying argument and does not round by its values at the ends."""
     return Interval(op(*lowers(args), **kwargs), op(*uppers(args), **kwargs))
 
 
@@ -60,7 +60,7 @@ for _ops, _fn, _lines, _encode in (
 
 
 def _greater(strict: bool, ctx: Context, x: Any, y: Any) -> Interval:
-    """x > y or x >= y; where a bound is NaN it may hold and may not."""
+    """Bound x > y or x >= y; where a bound is NaN it may hold and may not."""
     (x_low, x_high), (y_low, y_high) = ends_of(x), ends_of(y)
     if strict:
         return Interval(x_low > y_high, ~(x_high <= y_low))
@@ -97,7 +97,7 @@ for _op, _fn in (
 
 
 def where_interval(ctx: Context, condition: Any, x: Any, y: Any) -> Interval:
-    """x where the condition holds, else y; both where it is not known."""
+    """Bound x where the condition holds, else y; both where it is not known."""
     (x_low, x_high), (y_low, y_high) = ends_of(x), ends_of(y)
     if not isinstance(condition, Interval):
         return Interval(torch.where(condition, x_low, y_low), torch.where(condition, x_high, y_high))
@@ -132,7 +132,7 @@ for _overload in ("Scalar", "Tensor"):
 
 
 def refuse_varying(index: Any, what: str) -> None:
-    """Positions must be constants: a value at an unknown place has no bound worth having."""
+    """Refuse positions that vary: a value at an unknown place has no bound worth having."""
     values = index if isinstance(index, (list, tuple)) else [index]
     if any(isinstance(value, Interval) for value in values):
         raise BoundError(f"{what} depends on the input's values; only constant positions are supported")

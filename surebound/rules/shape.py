@@ -34,7 +34,7 @@ def _reshape(x: Tensor, shape: list[int]) -> Tensor:
 
 
 def zero(*_: Any, **__: Any) -> int:
-    """Summands of an operator that only moves entries."""
+    """Count the summands of an operator that only moves entries."""
     return 0
 
 
@@ -54,7 +54,7 @@ def _permute_adjoint(a: Tensor, in_shape: torch.Size, dims: list[int]) -> Tensor
 
 
 def overload_of(op: str) -> Callable[..., Any]:
-    """``"aten.view.default"`` -> the operator."""
+    """Return the operator of a name such as ``"aten.view.default"``."""
     _, name, overload = op.split(".")
     found: Callable[..., Any] = getattr(getattr(torch.ops.aten, name), overload)
     return found
@@ -68,7 +68,7 @@ def register_move(
     move: Move | None = None,
     memory: Memory = Memory.UNKNOWN,
 ) -> None:
-    """One row for one operator that moves entries; ``adjoint_terms`` if it repeats them."""
+    """Register an operator that moves entries; ``adjoint_terms`` if it repeats them."""
     # Bounds may lie otherwise in memory than the network's tensors: a view of them may need a copy.
     overload = _reshape if op in ("aten.view.default", "aten._unsafe_view.default") else overload_of(op)
     register(
@@ -135,7 +135,7 @@ def _copies(values: Any) -> int:
 
 
 def _index_terms(*args: Any, **_: Any) -> int:
-    """An entry may be read as often as the indices have entries, each of which may meet each of another."""
+    """Count how often an entry may be read: as often as the indices have entries, each meeting each of another."""
     flat = [v for arg in args for v in (arg if isinstance(arg, (list, tuple)) else [arg])]
     indices = [v for v in flat if isinstance(v, Tensor)]
     if any(v.dtype in (torch.bool, torch.uint8) for v in indices):  # masks have no shape to be fitted
@@ -166,7 +166,7 @@ for _op in ("index_select.default", "index.Tensor", "gather.default", "take_alon
 
 
 def _convert(ctx: Context, x: Interval, dtype: torch.dtype | None = None, **_: Any) -> Interval:
-    """A change of dtype: exact where the new one is wider; rounds to nearest, which is monotone, where narrower."""
+    """Bound a change of dtype: exact where the new one is wider; else it rounds to nearest, which is monotone."""
     if dtype is None or dtype == x.dtype:
         return x
     if dtype not in (torch.float32, torch.float64) or x.dtype == torch.float16:

@@ -143,7 +143,7 @@ register_activation(
 
 
 def _softplus(beta: float = 1.0, threshold: float = 20.0) -> Activation:
-    """log(1 + exp(beta x)) / beta, and x itself where beta x > threshold: below the former by at most ``jump``."""
+    """Return the facts of log(1 + exp(beta x)) / beta, and x where beta x > threshold: at most ``jump`` below it."""
     exact = beta == 1.0  # else beta x is rounded: e^y |y| u <= u / 2 where y < 0
     return Activation(
         lambda x: F.softplus(x, beta, threshold),
@@ -162,7 +162,7 @@ _SOFTPLUS = Activation(
 
 
 def _softplus_interval(ctx: Context, x: Interval, beta: float = 1, threshold: float = 20) -> Interval:
-    """The ends and, where the threshold may be inside, both of its values there: it steps."""
+    """Bound softplus by the ends and, where the threshold may be inside, both of its values there: it steps."""
     f = dataclasses.replace(_softplus(beta, threshold), jump=0.0)
     lower, upper = f.fn(x.lower), f.fn(x.upper)
     step = torch.full_like(lower, threshold / beta)
@@ -184,7 +184,7 @@ register_activation(
 
 
 def _elu(alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Activation:
-    """scale x above 0, scale alpha (exp(input_scale x) - 1) below."""
+    """Return the facts of scale x above 0, scale alpha (exp(input_scale x) - 1) below."""
     below = scale * alpha * input_scale  # its slope at 0-
     return Activation(
         lambda x: torch.ops.aten.elu.default(x, alpha, scale, input_scale),
@@ -202,7 +202,7 @@ def _elu(alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Ac
 def _elu_curvature(
     low: Tensor, high: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1
 ) -> Tensor:
-    """scale alpha input_scale^2 exp(input_scale x) below 0; nothing above."""
+    """Bound |f''|: scale alpha input_scale^2 exp(input_scale x) below 0; nothing above."""
     top = torch.maximum(input_scale * low, input_scale * high.clamp(max=0))
     return abs(scale * alpha) * input_scale**2 * top.exp()
 
@@ -230,7 +230,7 @@ register_activation("aten.selu.default", _selu(), bend=Bend(1.75810, kinks=(0.0,
 
 
 def _celu(alpha: float = 1.0) -> Activation:
-    """x above 0, alpha (exp(x / alpha) - 1) below: increasing for every alpha; for alpha < 0 it falls like exp."""
+    """Return the facts of x above 0, alpha (exp(x / alpha) - 1) below: increasing; for alpha < 0 it falls like exp."""
     return Activation(
         lambda x: F.celu(x, alpha),
         ulps=6 if alpha > 0 else 1024,  # exp of a large rounded argument

@@ -22,7 +22,7 @@ from surebound.rules.smooth import SIGMOID
 
 
 def _others(x: Tensor) -> tuple[Tensor, Tensor]:
-    """For every entry of the last axis (..., K): m and log S with exp(m) S = sum of exp over the *other* entries.
+    """Return m and log S (..., K) with exp(m) S = the sum of exp over the *other* entries of the last axis.
 
     m is the largest of the others, so that 1 <= S <= K: nothing over- or underflows and nothing cancels.
     """
@@ -44,7 +44,7 @@ def _others(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _log_odds(x: Tensor, others: Tensor) -> Tensor:
-    """x_i - logsumexp of others_j, j != i; the large differences first."""
+    """Return x_i - logsumexp of others_j, j != i; the large differences first."""
     shift, log_sums = _others(others)
     return (x - shift) - log_sums
 
@@ -63,7 +63,7 @@ def _extremes(ctx: Context, x: Interval, dim: int, finish: Any) -> tuple[Tensor,
 
 
 def _softmax(ctx: Context, x: Interval, dim: int, dtype: torch.dtype | None = None, **_: Any) -> Interval:
-    """Relative error: |log p| u for the rounded exponents (at most 52 ulps before float32 underflows, 373 in float64),
+    """Bound softmax. Relative error: |log p| u for rounded exponents (52 ulps until float32 underflows, 373 in double),
     one per summand, and a few for the functions."""
     check_dtype(x, dtype if isinstance(dtype, torch.dtype) else None)
     lower, upper = _extremes(ctx, x, dim, torch.sigmoid)
@@ -74,7 +74,7 @@ def _softmax(ctx: Context, x: Interval, dim: int, dtype: torch.dtype | None = No
 
 
 def _log_softmax(ctx: Context, x: Interval, dim: int, dtype: torch.dtype | None = None, **_: Any) -> Interval:
-    """(x_i - max) - log(sum): two roundings relative to the result, and the sum's relative error absolutely."""
+    """Bound (x_i - max) - log(sum): two roundings relative to the result, and the sum's relative error absolutely."""
     check_dtype(x, dtype if isinstance(dtype, torch.dtype) else None)
     lower, upper = _extremes(ctx, x, dim, F.logsigmoid)
     lower, upper = outward(lower, upper, ctx.soundness, 8, absolute=x.shape[dim] + 16.0)
@@ -88,7 +88,7 @@ for _op in ("log_softmax.int", "_log_softmax.default"):
 
 
 def _logsumexp(ctx: Context, x: Interval, dim: Any, keepdim: bool = False) -> Interval:
-    """Rises in every entry."""
+    """Bound logsumexp, which rises in every entry."""
     dims = [dim] if isinstance(dim, int) else list(dim)
     count = 1
     for d in dims:
@@ -101,7 +101,7 @@ register(Rule("aten.logsumexp.default", "softmax", _logsumexp))
 
 
 def _glu(ctx: Context, x: Interval, dim: int = -1) -> Interval:
-    """First half times the sigmoid of the second: independent entries, so the composition is the exact hull."""
+    """Bound the first half times the sigmoid of the second: independent entries, so composing is the exact hull."""
     half = x.shape[dim] // 2
     first, second = x.select(lambda v: v.narrow(dim, 0, half)), x.select(lambda v: v.narrow(dim, half, half))
     return mul_interval(ctx, first, elementwise_interval(SIGMOID, ctx, second))

@@ -38,7 +38,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Support:
-    """What ``check`` found: every operator call that depends on the input, or why the network could not be read.
+    """The result of ``check``: every operator call that depends on the input, or why the network could not be read.
 
     ``print`` shows the calls that some method cannot use.
     """
@@ -52,7 +52,7 @@ class Support:
         return not self.trouble and not self.missing("interval")
 
     def missing(self, column: str) -> tuple[Operator, ...]:
-        """The calls without a column: "interval", "linear" or "mip"."""
+        """Return the calls without a column: "interval", "linear" or "mip"."""
         if column not in COLUMNS:
             raise InputError(f"column={column!r}; give one of {', '.join(COLUMNS)}")
         return tuple(each for each in self.operators if column not in each.columns)
@@ -119,14 +119,14 @@ def _operator(node: Node) -> Operator:
 
 
 def linear_column(rule: Rule) -> str:
-    """How linear bounds go through an operator: "exact", "relaxed", or "" where they cannot."""
+    """Say how linear bounds go through an operator: "exact", "relaxed", or "" where they cannot."""
     # A tensor taken apart, or one of a given shape: entries move, or do not vary at all.
     exact = rule.is_affine or rule.apart or rule.reads_shape
     return "exact" if exact else "relaxed" if rule.relax else ""
 
 
 def mip_column(rule: Rule) -> str:
-    """Whether the exact solvers encode an operator, at least for some of its parameters: "exact" or ""."""
+    """Say whether the exact solvers encode an operator, at least for some of its parameters: "exact" or ""."""
     return "exact" if rule.is_affine or rule.mip or _piecewise_linear(rule) else ""
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 def vjp_adjoint(
     fn: Callable[..., Tensor], a: Tensor, in_shape: torch.Size, *args: Any, **kwargs: Any
 ) -> Tensor:
-    """A^T a for a (S, B, *out) and fn affine in its first argument of shape ``in_shape`` (B, *in)."""
+    """Return A^T a for a (S, B, *out) and fn affine in its first argument of shape ``in_shape`` (B, *in)."""
     zeros = torch.zeros(in_shape, dtype=a.dtype, device=a.device)
     pull: Any = torch.func.vjp(lambda x: fn(x, *args, **kwargs), zeros)[1]
     result: Tensor = torch.vmap(lambda row: pull(row)[0])(a)
@@ -22,7 +22,7 @@ def vjp_adjoint(
 def looped_adjoint(
     fn: Callable[..., Tensor], a: Tensor, in_shape: torch.Size, *args: Any, **kwargs: Any
 ) -> Tensor:
-    """``vjp_adjoint`` row by row, for operators whose gradient PyTorch cannot batch."""
+    """Compute ``vjp_adjoint`` row by row, for operators whose gradient PyTorch cannot batch."""
     zeros = torch.zeros(in_shape, dtype=a.dtype, device=a.device)
     pull: Any = torch.func.vjp(lambda x: fn(x, *args, **kwargs), zeros)[1]
     return torch.stack([pull(row)[0] for row in a])

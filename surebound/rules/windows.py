@@ -18,7 +18,7 @@ def pool_windows(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> tuple[Tensor, list[int]]:
-    """Windows (C * outputs, entries) of max-pooling images (B, C, *size), and the sizes of the output."""
+    """Return the windows (C * outputs, entries) of max-pooling images (B, C, *size), and the sizes of the output."""
     rank, sizes = len(shape) - 2, [int(n) for n in shape[2:]]
     k, p, d = (_each(v, rank) for v in (kernel, padding, dilation))
     s = _each(stride, rank) if stride not in ((), [], None) else k
@@ -26,12 +26,12 @@ def pool_windows(
 
 
 def adaptive_windows(shape: Sequence[int], size: Sequence[int]) -> tuple[Tensor, list[int]]:
-    """``pool_windows`` where along each axis output i of o looks at floor(i n / o) to ceil((i + 1) n / o)."""
+    """Return ``pool_windows`` where along each axis output i of o reads floor(i n / o) to ceil((i + 1) n / o)."""
     return _windows(shape, [_adaptive_axis(int(n), int(o)) for n, o in zip(shape[2:], size, strict=True)])
 
 
 def _windows(shape: Sequence[int], axes: Sequence[Tensor]) -> tuple[Tensor, list[int]]:
-    """From positions (out, window) along each axis."""
+    """Combine positions (out, window) along each axis into windows."""
     windows, sizes = axes[0], [int(n) for n in shape[2:]]
     for axis, size in zip(axes[1:], sizes[1:], strict=True):
         both = windows[:, None, :, None] * size + axis[None, :, None, :]
@@ -48,7 +48,7 @@ def _each(value: Any, rank: int) -> list[int]:
 
 
 def _axis(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> Tensor:
-    """Positions (out, kernel) along one axis, -1 in the padding."""
+    """Return positions (out, kernel) along one axis, -1 in the padding."""
     span = size + 2 * padding - dilation * (kernel - 1) - 1
     count = (span + stride - 1 if ceil_mode else span) // stride + 1
     if ceil_mode and (count - 1) * stride >= size + padding:  # the last window must start inside
@@ -58,7 +58,7 @@ def _axis(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil
 
 
 def _adaptive_axis(size: int, out: int) -> Tensor:
-    """Positions (out, widest window) along one axis, -1 beyond a window's end."""
+    """Return positions (out, widest window) along one axis, -1 beyond a window's end."""
     starts = [i * size // out for i in range(out)]
     ends = [-(-(i + 1) * size // out) for i in range(out)]
     widest = max((end - start for start, end in zip(starts, ends, strict=True)), default=1)

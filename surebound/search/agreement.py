@@ -37,7 +37,7 @@ def check_agreement(program: Program, model: nn.Module, region: Region, seed: in
 
 
 def _points(program: Program, box: InnerBox, seed: int) -> Tensor:
-    """Points (N, ...) of a box (B, ...): one for each example, or all three kinds for each of a few."""
+    """Choose points (N, ...) of a box (B, ...): one for each example, or all three kinds for each of a few."""
     draw = torch.Generator().manual_seed(seed)
     share = torch.rand(box.lower.shape, generator=draw).to(box.lower)
     anywhere = project(box.lower + share * (box.upper - box.lower), box.lower, box.upper)
@@ -48,7 +48,7 @@ def _points(program: Program, box: InnerBox, seed: int) -> Tensor:
 
 
 def _corners(program: Program, box: InnerBox) -> Tensor:
-    """The corners (B, ...) where the smallest output falls below the largest one fastest: there bounds are worst."""
+    """Return the corners (B, ...) where, to first order, the largest output loses most to the smallest."""
     size = program.graph.input_shape[0] or len(box)
     with torch.enable_grad():
         x = box.reference.detach().requires_grad_(True)

@@ -96,7 +96,7 @@ class Splitter(Protocol[P]):
         """Return the cases themselves."""
 
     def join(self, parts: Sequence[P]) -> P:
-        """Return all of several pools."""
+        """Join several pools into one."""
 
     def advance(self, batch: P, tree: Tree) -> P | None:
         """Bound sub-problems; settle in the tree what is proved or cannot be cut; return the halves of the others."""

@@ -56,7 +56,7 @@ class Cascade:
         return tuple(tuple(run) for _, run in itertools.groupby(self.stages, key=lambda stage: stage.chunk))
 
     def tightened(self, relus: int) -> Cascade:
-        """The same with so many ReLUs bounded by linear programs before MIP and LP; 0: none.
+        """Return the cascade with so many ReLUs bounded by linear programs before MIP and LP; 0: none.
 
         >>> cascade("paper").tightened(16).stages[-1].tighten
         16
@@ -80,8 +80,8 @@ class Cascade:
 
 
 def _default() -> tuple[Stage, ...]:
-    """CROWN costs one backward pass here: bounds of its own inside the network, 20 to 80 times as dear, are what branch
-    and bound begins with, and most of what intervals leave open falls to PGD."""
+    """Return the default stages. CROWN costs one pass here; its own bounds inside, 20 to 80 times as dear, are what
+    branch and bound begins with, and most of what intervals leave open falls to PGD."""
     return (
         Clean(),
         IntervalBounds(),
@@ -95,7 +95,7 @@ def _default() -> tuple[Stage, ...]:
 
 
 def _paper() -> tuple[Stage, ...]:
-    """Gowal et al. 2018, section 4: MIP with a time limit of ten minutes, then LP, then attackable."""
+    """Return the stages of Gowal et al. 2018, section 4: MIP with a limit of ten minutes, then LP, then attackable."""
     return (Clean(), IntervalBounds(), PgdAttack(), MixedInteger(), LinearRelaxation())
 
 
@@ -111,7 +111,7 @@ CASCADES: Mapping[str, Callable[[], tuple[Stage, ...]]] = {
 
 
 def cascade(given: str | Cascade) -> Cascade:
-    """A cascade by its name, or the one given."""
+    """Return a cascade by its name, or the one given."""
     if isinstance(given, Cascade):
         return given
     if given not in CASCADES:

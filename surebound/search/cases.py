@@ -39,7 +39,7 @@ class Case:
 
 
 def without(formula: Formula, refuted: Collection[Atom]) -> Formula | None:
-    """The formula without what cannot hold and what holds for sure; None if nothing is left of it."""
+    """Remove from a formula what cannot hold and what holds for sure; return None if nothing is left of it."""
     if isinstance(formula, Atom):
         dead = formula in refuted or formula.truth is False
         return None if dead else formula
@@ -56,7 +56,7 @@ def without(formula: Formula, refuted: Collection[Atom]) -> Formula | None:
 
 
 def _needed(formula: All | Any | AtLeast) -> int:
-    """How many parts must hold."""
+    """Count the parts that must hold."""
     if isinstance(formula, AtLeast):
         return formula.count
     return len(formula.parts) if isinstance(formula, All) else 1
@@ -69,7 +69,7 @@ def _certain(formula: Formula) -> bool:
 
 
 def count(formula: Formula) -> int:
-    """How many cases a formula has at most."""
+    """Count the cases that a formula has at most."""
     if isinstance(formula, Atom):
         return 1
     counts = [count(part) for part in formula.parts]
@@ -84,7 +84,7 @@ def count(formula: Formula) -> int:
 
 
 def cases(formula: Formula, problem: Problem) -> list[Case]:
-    """Every case of a formula whose box is not empty."""
+    """List the cases of a formula whose box is not empty."""
     if count(formula) > MOST_CASES:
         raise QueryError(
             f"the formula has {count(formula)} cases after bounds have cut it; at most {MOST_CASES} are supported"
@@ -129,7 +129,7 @@ def _case(chosen: Sequence[Atom], problem: Problem) -> Case | None:
 
 
 def ends(case: Case, problem: Problem) -> tuple[list[Fraction], list[Fraction]]:
-    """The whole box of a case."""
+    """Return the ends of the whole box of a case."""
     lower, upper = list(problem.lower), list(problem.upper)
     for place, value in case.lower:
         lower[place] = value

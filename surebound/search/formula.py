@@ -67,7 +67,7 @@ def decide_formula(
 
 
 def _cut(problem: Problem, by_bounds: bool) -> tuple[Formula | None, str]:
-    """Cut from the formula what cannot hold anywhere in the problem's box; None if nothing is left of it."""
+    """Cut from the formula what cannot hold anywhere in the problem's box; return None if nothing is left of it."""
     left = without(problem.formula, ())
     if left is None or not by_bounds or problem.empty:
         return left, ""

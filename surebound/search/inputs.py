@@ -74,7 +74,7 @@ class InputSplitter:
         return Boxes(*cases.boxes, torch.arange(len(cases)), unknown)
 
     def join(self, parts: Sequence[Boxes]) -> Boxes:
-        """Return all of several."""
+        """Join several pools into one."""
         return Boxes(
             *(
                 torch.cat([getattr(p, name) for p in parts])

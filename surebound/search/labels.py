@@ -20,7 +20,7 @@ from surebound.search.workspace import Workspace
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Does the label stay the largest output? N = K cases, of which the label's own asks nothing."""
+    """The question whether the label stays the largest output: N = K cases, of which the label's own asks nothing."""
 
     workspace: Workspace
     labels: Tensor  # (B,) int64

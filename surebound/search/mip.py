@@ -55,7 +55,7 @@ class Encoding:
         return self._assembled(encoder, least)
 
     def input_of(self, point: Vector, like: Tensor) -> Tensor:
-        """The input (C, H, W) at a solver's point, as float64."""
+        """Return the input (C, H, W) at a solver's point, as float64."""
         return torch.from_numpy(np.array(point[: self.inputs], dtype=np.float64)).reshape(like.shape)
 
     def _rows(self, c: Vector, d: Vector) -> Expression:
@@ -83,7 +83,7 @@ class Encoding:
 
 
 def tightest_bounds(program: Program, start: Interval, *, crown: bool) -> dict[str, Interval]:
-    """Bounds of every varying value by its name in the graph, sound for the deployed network.
+    """Bound every varying value, by its name in the graph, soundly for the deployed network.
 
     By intervals; with ``crown`` also by backward passes where a value is unstable.
     """
@@ -116,7 +116,7 @@ class NetworkEncoder:
             )
 
     def encode(self, bounds: Bounds) -> Encoding:
-        """The network over the box that ``bounds`` gives for the input; every value's are (1, ...)."""
+        """Encode the network over the box that ``bounds`` gives for the input; every value's are (1, ...)."""
         graph, encoder = self.program.graph, Encoder()
         lower, upper = _ends(bounds[graph.input])
         start = encoder.variables(lower, upper, shape=lower.shape)
@@ -183,7 +183,7 @@ class NetworkEncoder:
         return affine_matrix(apply, shape[1:], moves)
 
     def _environment(self, batch: int) -> Env:
-        """Parameters in float64 and what follows from them and from the batch size alone."""
+        """Return the parameters in float64 and the values that depend on them and on the batch size alone."""
         if batch in self._environments:
             return self._environments[batch]
         env = environment(self.program, batch, in_double)
@@ -198,7 +198,7 @@ class NetworkEncoder:
 
 
 def _substitutable(encoder: Encoder, matrix: scipy.sparse.csr_array, x: Expression) -> Expression:
-    """x itself, or with variables of its own where substituting it would blow the rows up."""
+    """Return x, with variables of its own where substituting it would blow the rows up."""
     terms = np.diff(x.matrix.indptr)
     substituted = (
         float(abs(matrix).sign() @ terms.astype(np.float64) @ np.ones(matrix.shape[0])) if len(terms) else 0
@@ -231,7 +231,7 @@ def _known(value: Any, env: Mapping[str, Any]) -> Any:
 
 
 def _pieces(rule: Rule, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Pieces | None:
-    """The pieces of an elementwise function for its parameters, if it has them."""
+    """Return the pieces of an elementwise function for its parameters, if it has them."""
     if rule.activation is None:
         return None
     facts = rule.activation.bind(*args[1:], **kwargs)
@@ -239,7 +239,7 @@ def _pieces(rule: Rule, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Pie
 
 
 def _affine_facts(node: Node, rule: Rule, sources: list[str]) -> Affine | None:
-    """The affine facts for the argument that varies, if exactly one does and stands by itself."""
+    """Return the affine facts for the argument that varies, if exactly one does and stands by itself."""
     places = [i for i, value in enumerate(node.args) if isinstance(value, Ref) and value.name in sources]
     return rule.affine_at(places[0]) if len(sources) == 1 and len(places) == 1 else None
 

@@ -17,7 +17,7 @@ _STEPS = 40
 def mixed_upper(
     a: Tensor, b: Tensor, box: Interval, valid: Tensor, weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The smallest sound bound found of a mixture, (B,), and its weights (B, S), or the bound of given weights >= 0.
+    """Bound the best mixture found (B,), and return its weights (B, S); or bound the mixture of given weights >= 0.
 
     a (S, B, *input) and b (S, B): the rows' bounds; valid (B, S): rows that there are.
     """
@@ -37,7 +37,7 @@ def _largest(wide: Tensor, offset: Tensor, low: Tensor, high: Tensor, weights: T
 
 
 def _weights(wide: Tensor, offset: Tensor, low: Tensor, high: Tensor, valid: Tensor) -> Tensor:
-    """Weights by exponentiated gradient, started from equal ones; the best that was seen."""
+    """Find weights by exponentiated gradient, started from equal ones; return the best that were seen."""
     start = torch.where(valid, 0.0, -torch.inf).double()
     weights = start.softmax(1)
     alone = offset + torch.where(wide > 0, wide * high.unsqueeze(1), wide * low.unsqueeze(1)).sum(2)
@@ -62,7 +62,7 @@ def _weights(wide: Tensor, offset: Tensor, low: Tensor, high: Tensor, valid: Ten
 
 
 def _sound(wide: Tensor, offset: Tensor, low: Tensor, high: Tensor, weights: Tensor) -> Tensor:
-    """The mixture's maximum with all roundings of these very lines paid."""
+    """Maximise the mixture of these very lines over the box, rounding error bound included."""
     terms = wide.shape[1] + wide.shape[2] + 8
     size = torch.einsum("bs,bsn->bn", weights, wide.abs())
     magnitude = torch.maximum(low.abs(), high.abs())

@@ -1,4 +1,4 @@
-"""What the engine decides: one network, a box of inputs, and a formula about its outputs and inputs."""
+"""A problem to decide: one network, a box of inputs, and a formula about its outputs and inputs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Problem:
     soundness: Soundness  # which executions a proof must cover
 
     def box(self, lower: Sequence[Fraction], upper: Sequence[Fraction]) -> Interval:
-        """A box as float32 numbers (1, *input) that contains it, rounded to nearest or not."""
+        """Return a box of float32 numbers (1, *input) that contains the exact one, rounded to nearest or not."""
         shape = [int(n or 1) for n in self.network.graph.input_shape[1:]]
         ends = outer_float32(lower, upper)
         return Interval(*(torch.from_numpy(end).reshape(1, *shape) for end in ends))
@@ -49,7 +49,7 @@ class Problem:
 def inner_box(
     lower: Sequence[Fraction], upper: Sequence[Fraction]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Float32 ends (N,) of the largest box inside; where no float32 number is inside, the closest one."""
+    """Return float32 ends (N,) of the largest box inside; where no float32 number is inside, the closest one."""
     high, low = outer_float32(upper, lower)  # the other way round: both ends go inwards
     middle = np.array([float((a + b) / 2) for a, b in zip(lower, upper, strict=True)]).astype(np.float32)
     empty = low > high

@@ -110,7 +110,7 @@ class Question:
 
 
 class Asked(Protocol):
-    """What is asked about a batch: labels, or a formula."""
+    """The interface of a question about a batch: labels, or a formula."""
 
     def bounds(self, program: Program, region: Region, method: str, mode: Soundness) -> Tensor:
         """Bound the smallest row of every case from above: (B, N) float64; -inf where nothing is asked."""
@@ -177,10 +177,10 @@ class Questions:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """What a stage found out about one example; none of it is a verdict yet.
+    """The result of a stage for one example; none of it is a verdict yet.
 
     ``margins`` (N,): upper bounds of the cases' smallest rows; ``proof`` says what they hold of. ``witness`` (*input):
-    a point believed to make a case hold: it is moved into the region and re-run before anybody believes it.
+    a point believed to make a case hold: it is moved into the region and re-run before it counts.
     """
 
     margins: Tensor | None = None
@@ -192,7 +192,7 @@ class Finding:
 
 
 def nothing(count: int, detail: str = "") -> list[Finding]:
-    """Return no news about any example."""
+    """Return findings without news, one for each example."""
     return [Finding(detail=detail) for _ in range(count)]
 
 

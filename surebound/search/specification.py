@@ -152,7 +152,7 @@ def _true(atom: Atom, values: Mapping[int, float]) -> bool:
 
 
 def ends(region: Region) -> tuple[list[Fraction], list[Fraction]]:
-    """The exact ends of a region of one example, flattened."""
+    """Return the exact ends of a region of one example, flattened."""
     if isinstance(region, Box):
         found = region.lower.double().reshape(-1).tolist(), region.upper.double().reshape(-1).tolist()
         if not all(math.isfinite(value) for side in found for value in side):
@@ -171,7 +171,7 @@ def ends(region: Region) -> tuple[list[Fraction], list[Fraction]]:
 def _checked(
     model: nn.Module, region: Region, spec: object, stages: Sequence[str], timeout: float
 ) -> list[Spec]:
-    """Refuse what cannot be meant; one specification per example."""
+    """Refuse what cannot be meant; return one specification per example."""
     if not isinstance(model, nn.Module):
         raise InputError(f"the model is a {type(model).__name__}; give a torch.nn.Module")
     check_region(region, empty=True)
@@ -186,7 +186,7 @@ def _checked(
 
 
 def _specs(model: nn.Module, region: Region, spec: object) -> list[Spec]:
-    """One specification per example; examples of one label share theirs."""
+    """Return one specification per example; examples of one label share theirs."""
     if isinstance(spec, Spec):
         return [spec] * len(region)
     if isinstance(spec, Tensor):
@@ -212,5 +212,5 @@ def _specs(model: nn.Module, region: Region, spec: object) -> list[Spec]:
 
 
 def _linear(spec: LinearSpec) -> Spec:
-    """The rows of one example."""
+    """Return the rows of one example as a specification."""
     return Spec.linear(spec.c.reshape(spec.c.shape[-2:]), None if spec.d is None else spec.d.reshape(-1))

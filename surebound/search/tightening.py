@@ -37,7 +37,7 @@ def tightened_bounds(
     solve: Solve,
     go_on: Callable[[], bool],
 ) -> dict[str, Interval]:
-    """Bounds within the ``known`` ones, after linear programs for ``count`` ReLUs of a box (1, ...).
+    """Tighten the ``known`` bounds by linear programs for ``count`` ReLUs of a box (1, ...).
 
     c (S, K): the rows of the outputs that shall be proved; they say which ReLUs matter. ``go_on`` is asked before every
     program.
@@ -56,7 +56,7 @@ def tightened_bounds(
 
 
 def _chosen(reduced: Reduced, relaxed: Relaxed, count: int) -> dict[str, set[int]]:
-    """The ReLUs where the rows' linear bounds lose most, by the value that they read: places in it.
+    """Choose the ReLUs where the rows' linear bounds lose most, by the value that they read: places in it.
 
     What a bound loses at a ReLU is at most its coefficient times the gap between the lines. Inputs that are affine
     in the network's own are bounded exactly already.
@@ -90,7 +90,7 @@ class _Programs:
     go_on: Callable[[], bool]
 
     def refine(self, source: str, place: Tensor, reduced: Reduced) -> Interval:
-        """Bounds (R,) of the entries at ``place``; infinite where no program was solved."""
+        """Bound the entries at ``place``: (R,), infinite where no program was solved."""
         wanted, dtype = self.chosen.get(source, set()), reduced.lower.dtype
         at = torch.tensor([i for i, each in enumerate(place.tolist()) if each in wanted], dtype=torch.int64)
         upper = torch.full((2, len(place)), math.inf, dtype=dtype)  # of the entries and of minus them
@@ -99,7 +99,7 @@ class _Programs:
         return Interval(-upper[1], upper[0])
 
     def _maxima(self, reduced: Reduced, at: Tensor) -> Tensor:
-        """Sound upper bounds (2R,) of some outputs, then of minus them."""
+        """Bound some outputs, then minus them, soundly from above: (2R,)."""
         rows = reduced.outputs.select(at)
         a, offset = torch.cat([rows.up, -rows.low]), torch.cat([rows.up_offset, -rows.low_offset])
         passes = Passes(replace(reduced, outputs=Rows(a, a, offset, offset)), torch.float64)
@@ -117,7 +117,7 @@ class _Programs:
 
 
 def _slopes(reduced: Reduced) -> Tensor:
-    """The adaptive lower slopes (U,)."""
+    """Return the adaptive lower slopes (U,)."""
     return torch.cat([layer.slope for layer in reduced.layers]).double()
 
 

@@ -41,7 +41,7 @@ class Workspace:
         self._solvers.clear()
 
     def program(self, x: Tensor) -> Program:
-        """The traced network for inputs like x (B, ...)."""
+        """Return the traced network for inputs like x (B, ...)."""
         return program_of(self.model, x)
 
     def trace(self, x: Tensor) -> None:
@@ -50,7 +50,7 @@ class Workspace:
             self.program(x)
 
     def wide_program(self, x: Tensor) -> Program | None:
-        """The network in float64, for bounds over the reals with hardly any rounding; None if it does not work so."""
+        """Return the network in float64, for bounds over the reals with hardly any rounding; None if that fails."""
         if self._wide is None:
             self._wide = (self._widened(x),)
         return self._wide[0]
@@ -63,19 +63,19 @@ class Workspace:
         return program if program.graph.dtype == torch.float64 else None
 
     def encoder(self, x: Tensor) -> NetworkEncoder:
-        """The MIP encoder of the network for inputs like x (B, ...); raises if it is not piecewise linear."""
+        """Return the MIP encoder of the network for inputs like x (B, ...); raises if it is not piecewise linear."""
         key = tuple(x.shape[1:])
         if key not in self._encoders:
             self._encoders[key] = NetworkEncoder(self.program(x[:1]))
         return self._encoders[key]
 
     def solver(self, name: str) -> SolverProcess:
-        """A running solver, by name."""
+        """Return a running solver, by name."""
         if name not in self._solvers:
             self._solvers[name] = SolverProcess(find(name))
         return self._solvers[name]
 
     def logits(self, x: Tensor) -> Tensor:
-        """Outputs (B, K) of the network as it is deployed."""
+        """Run the network as it is deployed: outputs (B, K)."""
         with evaluating(self.model), torch.no_grad():
             return Network(self.model).logits(x, rows=256)

@@ -59,7 +59,7 @@ class SPSA(Attack):
         return self.rule.advance(rows, rows.x, gradient, t, self.decay(t, self.steps))
 
     def _estimate(self, rows: Rows, t: int) -> Tensor:
-        """Mean of (f(x + delta v) - f(x - delta v)) / (2 delta) v over random signs v: (R, ...)."""
+        """Average (f(x + delta v) - f(x - delta v)) / (2 delta) v over random signs v: (R, ...)."""
         total = torch.zeros_like(rows.x)
         at_once = max(1, rows.probes_at_once // 2)
         reach = rows.half_width * self.delta

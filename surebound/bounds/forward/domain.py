@@ -1,6 +1,6 @@
 """Walks from the input to the output with a domain that keeps track of dependencies: zonotopes, symbolic intervals.
 
-The domains compute in float64 and pay for its rounding; the network's own rounding comes with the steps that backward
+The domains compute in float64 and add its rounding error bound; the network's own comes with the steps that backward
 propagation uses too (docs/soundness.md). Bounds of every value are intersected with interval bounds.
 """
 
@@ -35,7 +35,7 @@ Form = TypeVar("Form")
 
 @dataclass(frozen=True)
 class Map:
-    """An affine call as maps on float64 tensors (N, *in) -> (N, *out): W x, |W| x, b, and what rounding may cost."""
+    """An affine call as maps on float64 tensors (N, *in) -> (N, *out): W x, |W| x, b, and its rounding error bound."""
 
     linear: Callable[[Tensor], Tensor]
     absolute: Callable[[Tensor], Tensor]
@@ -45,40 +45,40 @@ class Map:
 
 
 class Domain(Protocol[Form]):
-    """What a domain must know how to do; a form is its picture of one value (B, *value)."""
+    """The operations of a domain; a form is its representation of one value (B, *value)."""
 
     def start(self, box: Interval) -> Form:
-        """The input."""
+        """Return the form of the input."""
 
     def bounds(self, form: Form) -> Interval:
-        """Float64 bounds of a value, rounding paid."""
+        """Bound a value in float64, rounding included."""
 
     def affine(self, map: Map, form: Form) -> Form:
-        """W x + b."""
+        """Return the form of W x + b."""
 
     def relaxed(self, lines: Lines, boxes: list[Interval], forms: list[Form], loose: Tensor) -> Form:
-        """A value between lines of its operands; ``loose`` where more than rounding lies between them."""
+        """Return the form of a value between lines of its operands; ``loose`` where these differ beyond rounding."""
 
     def join(self, join: Callable[[list[Tensor]], Tensor], parts: list[Form | Tensor]) -> Form:
-        """Parts put together; a tensor is a constant."""
+        """Return the form of joined parts; a tensor is a constant."""
 
     def constant(self, box: Interval) -> Form:
-        """A value of which only bounds are known."""
+        """Return the form of a value of which only bounds are known."""
 
     def upper(self, form: Form, c: Tensor, d: Tensor) -> Tensor:
-        """Upper bounds (B, S) of c.z + d, c (B, S, K), in float64, rounding paid."""
+        """Bound c.z + d from above, c (B, S, K), in float64, rounding included: (B, S)."""
 
 
 @dataclass
 class Forward(Generic[Form]):
-    """One walk."""
+    """One forward walk of a domain over a program."""
 
     program: Program
     mode: Soundness
     domain: Domain[Form]
 
     def run(self, box: Interval) -> Form:
-        """The form of the output over a box (B, ...)."""
+        """Return the form of the output over a box (B, ...)."""
         if self.mode is Soundness.NONE:
             raise InputError(
                 "this method is for verification and pays for rounding; give soundness='real' or 'deployed'"
@@ -138,13 +138,13 @@ class Forward(Generic[Form]):
 
 
 def _narrowed(tight: Interval, box: Interval) -> Interval:
-    """Float64 bounds rounded outwards to the network's dtype and intersected with interval bounds."""
+    """Round float64 bounds outwards to the network's dtype and intersect them with interval bounds."""
     lower, upper = tight.lower.to(box.dtype), tight.upper.to(box.dtype)
     return intersect(box, Interval(next_down(lower), next_up(upper)))
 
 
 def blocks(program: Program, box: Interval, memory: int, *, noise: bool) -> Iterator[tuple[slice, Interval]]:
-    """The box in blocks of examples whose forms take about ``memory`` bytes: one term per input, and with ``noise``
+    """Cut a box into blocks of examples whose forms take about ``memory`` bytes: one term per input, and with ``noise``
     one per value as well."""
     sizes = program.graph.sizes()
     terms = sum(sizes) if noise else sizes[0]
@@ -170,7 +170,7 @@ class _Wide:
             return _double(rest), _double(kwargs)
 
         def linear(x: Tensor) -> Tensor:
-            """W x. Not (W x + b) - b, which rounds every coefficient by as much as b."""
+            """Return W x. Not (W x + b) - b, which rounds every coefficient by as much as b."""
             if step.constant is None:
                 return step.apply(x, *arguments(x.shape[0]))
             if affine.linear is not None:

@@ -32,7 +32,7 @@ class Symbolic:
     memory: int = MEMORY
 
     def margins(self, program: Program, box: Interval, c: Tensor, d: Tensor, mode: Soundness) -> Tensor:
-        """Upper bounds (B, S) of c.z + d, c (B, S, K), d (B, S)."""
+        """Bound c.z + d from above, c (B, S, K), d (B, S): (B, S)."""
         upper = torch.empty(c.shape[:2], dtype=box.dtype, device=box.device)
         for part, block in blocks(program, box, self.memory, noise=False):
             domain = _Domain(block)
@@ -84,11 +84,11 @@ class _Domain:
         self.reach = torch.maximum(low.abs(), high.abs())
 
     def _over(self, weights: Tensor, coefficients: Tensor) -> Tensor:
-        """Sum of weights (N, B) times coefficients (N, B, *value): (B, *value)."""
+        """Sum weights (N, B) times coefficients (N, B, *value): (B, *value)."""
         return (weights.reshape(*weights.shape, *([1] * (coefficients.dim() - 2))) * coefficients).sum(0)
 
     def _size(self, *lines: _Line) -> Tensor:
-        """A bound on what the lines' terms may add up to: what rounding is relative to."""
+        """Bound the sum of the sizes of the lines' terms, which rounding is relative to."""
         sizes = [self._over(self.reach, line.coefficients.abs()) + line.offset.abs() for line in lines]
         return torch.stack(sizes).sum(0)
 
@@ -110,23 +110,23 @@ class _Domain:
     def affine(self, map: Map, form: _Form) -> _Form:
         middle, half = (form.upper + form.lower) * 0.5, (form.upper - form.lower) * 0.5
         through, across = middle.map(map.linear), half.map(map.absolute)
-        paid = map.own + map.absolute(self._size(form.lower, form.upper)) * map.rate
+        error = map.own + map.absolute(self._size(form.lower, form.upper)) * map.rate
         line = through.shifted(map.constant.expand(through.offset.shape))
-        return _Form((line - across).shifted(-paid), (line + across).shifted(paid))
+        return _Form((line - across).shifted(-error), (line + across).shifted(error))
 
     def relaxed(self, lines: Lines, boxes: list[Interval], forms: list[_Form], loose: Tensor) -> _Form:
         lower, upper = (end.double() for end in lines.intercepts)
         empty = lower.new_zeros(self.center.shape[0], *lower.shape)
         low, high = _Line(empty, lower), _Line(empty, upper)
-        paid = (lower.abs() + upper.abs()) * FEW_ROUNDINGS
+        error = (lower.abs() + upper.abs()) * FEW_ROUNDINGS
         for below, above, form in zip(lines.lower, lines.upper, forms, strict=True):
             low, high = (
                 low + _scaled(below, form.lower, form.upper),
                 high + _scaled(above, form.upper, form.lower),
             )
             steepest = torch.maximum(_number(below).abs(), _number(above).abs())
-            paid = paid + steepest * self._size(form.lower, form.upper) * FEW_ROUNDINGS
-        return _Form(low.shifted(-paid), high.shifted(paid))
+            error = error + steepest * self._size(form.lower, form.upper) * FEW_ROUNDINGS
+        return _Form(low.shifted(-error), high.shifted(error))
 
     def join(self, join: Callable[[list[Tensor]], Tensor], parts: list[_Form | Tensor]) -> _Form:
         count = self.center.shape[0]
@@ -169,7 +169,7 @@ def _number(slope: Slope) -> Tensor:
 
 
 def _scaled(slope: Slope, same: _Line, other: _Line) -> _Line:
-    """slope times a value bounded by ``same``, or by ``other`` where the slope is negative."""
+    """Return slope times a value bounded by ``same``, or by ``other`` where the slope is negative."""
     factor = _number(slope)
     positive = factor.clamp(min=0)
     if bool((factor >= 0).all()):

@@ -32,7 +32,7 @@ class Zonotope:
     memory: int = MEMORY
 
     def margins(self, program: Program, box: Interval, c: Tensor, d: Tensor, mode: Soundness) -> Tensor:
-        """Upper bounds (B, S) of c.z + d, c (B, S, K), d (B, S)."""
+        """Bound c.z + d from above, c (B, S, K), d (B, S): (B, S)."""
         upper = torch.empty(c.shape[:2], dtype=box.dtype, device=box.device)
         for part, block in blocks(program, box, self.memory, noise=True):
             domain = _Domain()
@@ -103,7 +103,7 @@ class _Domain:
         return terms if missing == 0 else torch.cat([terms, terms.new_zeros(missing, *terms.shape[1:])])
 
     def _extended(self, center: Tensor, terms: Tensor, rest: Tensor, radius: Tensor, where: Tensor) -> _Form:
-        """With one new noise term for every marked entry of an example, of the given radius."""
+        """Add one new noise term of the given radius for every marked entry of an example."""
         mask = by_rows(where)
         new = int(mask.sum(1).max()) if mask.numel() else 0
         index = mask.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :new]  # (B, new)
@@ -148,7 +148,7 @@ class _Domain:
 
 
 def _between(below: Slope, above: Slope) -> tuple[Tensor, Tensor]:
-    """The slope between two, and how far they are from it."""
+    """Return the slope between two, and how far they are from it."""
     low = torch.as_tensor(below, dtype=torch.float64)
     high = torch.as_tensor(above, dtype=torch.float64)
     return (low + high) / 2, (high - low).abs() / 2

@@ -29,7 +29,7 @@ class Multipliers:
 
     @classmethod
     def start(cls, relaxed: Relaxed, specs: int) -> Multipliers:
-        """The adaptive slopes of plain CROWN, and multipliers of 0 where something is split."""
+        """Return the adaptive slopes of plain CROWN, and multipliers of 0 where something is split."""
         alphas, betas = {}, {}
         for name in relaxed.activations:
             step = relaxed.steps[name]
@@ -40,7 +40,7 @@ class Multipliers:
         return cls(alphas, betas)
 
     def select(self, index: Index) -> Multipliers:
-        """Those of some of the examples, in any order and with repetitions."""
+        """Select examples, in any order and with repetitions."""
         return self.map(lambda v: v[:, index])
 
     def map(self, fn: Callable[[Tensor], Tensor]) -> Multipliers:
@@ -57,7 +57,7 @@ class Multipliers:
         )
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor, with "alpha" or "beta"."""
+        """Yield every tensor, with "alpha" or "beta"."""
         yield from (("alpha", v) for v in self.alphas.values())
         yield from (("beta", v) for v in self.betas.values())
 
@@ -79,7 +79,7 @@ class Adam:
 def optimise(
     relaxed: Relaxed, c: Tensor, d: Tensor, adam: Adam, start: Multipliers | None = None
 ) -> tuple[Tensor, Multipliers]:
-    """Upper bounds (B, S) of c.z + d, c (B, S, K), d (B, S), and the multipliers that give them.
+    """Bound c.z + d from above, c (B, S, K), d (B, S): return bounds (B, S) and the multipliers that give them.
 
     An example whose rows are all proved is dropped from the optimisation. The steps are taken on the bound without
     its rounding terms, which hardly move; the result is evaluated with them.
@@ -101,7 +101,7 @@ def optimise(
 def _descend(
     free: Relaxed, c: Tensor, d: Tensor, adam: Adam, start: Multipliers, paid: Tensor
 ) -> Multipliers:
-    """Projected Adam on every row by itself, the best iterate of each kept."""
+    """Optimise every row by itself by projected Adam, and keep the best iterate of each."""
     best = start.map(torch.clone)
     value = torch.full_like(paid.t(), torch.inf)  # (S, B), of the best iterates
     active = torch.arange(c.shape[0], device=c.device)
@@ -168,7 +168,7 @@ class _State:
 
 
 def _unpaid(relaxed: Relaxed) -> Relaxed:
-    """The same bounds and lines, without the rounding terms of the affine layers: for gradients."""
+    """Drop the rounding terms of the affine layers: for gradients."""
     steps = {
         name: replace(step, error=None, absolute=None) if isinstance(step, AffineStep) else step
         for name, step in relaxed.steps.items()
@@ -177,5 +177,5 @@ def _unpaid(relaxed: Relaxed) -> Relaxed:
 
 
 def _over(rows: Tensor, like: Tensor) -> Tensor:
-    """(S, B) as a mask over (S, B, *value)."""
+    """Return (S, B) as a mask over (S, B, *value)."""
     return rows.reshape(*rows.shape, *([1] * (like.dim() - 2)))

@@ -47,7 +47,7 @@ from surebound.rules.relax.lines import Index, Lines, Relaxation, Slopes
 
 @dataclass(frozen=True)
 class Form:
-    """a.x + offset: an upper bound of S specifications of B examples by a value x of the program."""
+    """The upper bound a.x + offset of S specifications of B examples, x a value of the program."""
 
     coefficients: Tensor  # (S, B, *value)
     offset: Tensor  # (S, B), float64
@@ -103,11 +103,11 @@ class Relaxed:
         return tuple(name for name, step in found if step.free is not None)
 
     def source(self, activation: str) -> str:
-        """The value that an activation reads."""
+        """Return the value that an activation reads."""
         return self.constants.sources(self.program.graph.by_name[activation])[0]
 
     def rows(self, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
-        """Specifications c (B, S, K), d (B, S) as coefficients (S, B, K) in the network's dtype and offsets (S, B)."""
+        """Return c (B, S, K), d (B, S) as coefficients (S, B, K) in the network's dtype and offsets (S, B)."""
         out = self.bounds[self.program.graph.output]
         a, offset = c.transpose(0, 1).to(out.dtype).contiguous(), d.transpose(0, 1).double()
         if self.mode is not Soundness.NONE and c.dtype == torch.float64 and out.dtype != torch.float64:
@@ -116,7 +116,7 @@ class Relaxed:
         return a, offset
 
     def query(self, c: Tensor, d: Tensor) -> tuple[str, Tensor, Tensor]:
-        """A specification c.z + d of the outputs as the first arguments of ``pull``."""
+        """Return a specification c.z + d of the outputs as the first arguments of ``pull``."""
         return (self.program.graph.output, *self.rows(c, d))
 
     def evaluate(
@@ -128,7 +128,7 @@ class Relaxed:
         betas: Mapping[str, Tensor] | None = None,
         record: Collection[str] = (),
     ) -> Evaluation:
-        """Sound upper bounds of c.z + d, c (B, S, K), d (B, S), without gradients; see ``pull``."""
+        """Bound c.z + d soundly from above, c (B, S, K), d (B, S), without gradients; see ``pull``."""
         kernels = nullcontext() if self.mode is Soundness.NONE else exact_kernels()
         with torch.no_grad(), kernels:
             form = self.pull(*self.query(c, d), alphas=alphas, betas=betas, record=record)
@@ -151,7 +151,7 @@ class Relaxed:
 
         alphas: lower slopes by activation, (B, *value) or (S, B, *value); clamped to [0, 1] here.
         betas:  multipliers of the splits by activation, same shapes; clamped to >= 0 here.
-        priced: by name of an affine call, what its ``price`` of the coefficients is (S, B), where that is known.
+        priced: by name of an affine call, what it adds to the offset (S, B), if already computed.
         """
         alphas, betas, priced = alphas or {}, betas or {}, dict(priced or {})
         target = stop or self.program.graph.input
@@ -198,32 +198,32 @@ class Relaxed:
         return Form(found[target], self._total(offsets), recorded)
 
     def _price(self, source: str, target: str) -> Price | None:
-        """What the step of a value will multiply its coefficients with, if these come from one place."""
+        """Return what a value's affine step multiplies its coefficients with, if these come from one place."""
         step = self.steps.get(source)
         if source == target or not isinstance(step, AffineStep) or not self.constants.used_once(source):
             return None
         return step.price
 
     def _total(self, offsets: list[Tensor]) -> Tensor:
-        """At least the sum of offsets (S, B)."""
+        """Sum offsets (S, B), rounded up."""
         if self.mode is Soundness.NONE:
             return torch.stack(offsets).sum(0)
         return rounding.sum_up(offsets)
 
     def pays(self, source: str) -> bool:
-        """Will the step of a value pay for a rounding of its coefficients? Only if they come from one place."""
+        """Does the step of a value cover a rounding of its coefficients? Only if they come from one place."""
         step = self.steps.get(source)
         return isinstance(step, AffineStep) and step.error is not None and self.constants.used_once(source)
 
     def _rounding(self, source: str, a: Tensor, rate: float) -> Tensor:
-        """What a rounding of the coefficients of a value may cost: rate |a|.max|x|."""
+        """Bound the cost of rounding the coefficients of a value: rate |a|.max|x|."""
         if self.mode is Soundness.NONE:
             return a.new_zeros(a.shape[:2], dtype=torch.float64)
         magnitude = self.bounds[source].magnitude
         return rows.dot(a, Price(None, magnitude)) * amply_up(rate)
 
     def upper(self, form: Form, at: str | None = None) -> Tensor:
-        """The largest value of a form over the bounds of the value it is about: (S, B), rounded up to the dtype."""
+        """Maximise a form over the bounds of the value it is about: (S, B), rounded up to the dtype."""
         box = self.bounds[at or self.program.graph.input]
         best = maximum(form.coefficients, box, form.offset, self.mode)
         if self.infeasible is None:
@@ -231,13 +231,13 @@ class Relaxed:
         return torch.where(self.infeasible, torch.full_like(best, -torch.inf), best)
 
     def corner(self, form: Form) -> Tensor:
-        """The input (S, B, *input) where a form about the input is largest: where to look for a counterexample."""
+        """Return the input (S, B, *input) that maximises a form about the input: where to look for a counterexample."""
         box = self.bounds[self.program.graph.input]
         middle = torch.where(form.coefficients < 0, box.lower, box.center)
         return torch.where(form.coefficients > 0, box.upper, middle)
 
     def select(self, index: Index) -> Relaxed:
-        """The same for some of the boxes, in any order and with repetitions."""
+        """Select boxes, in any order and with repetitions."""
         return replace(
             self,
             bounds={name: box.select(lambda v: v[index]) for name, box in self.bounds.items()},
@@ -247,7 +247,7 @@ class Relaxed:
         )
 
     def restrict(self, splits: Mapping[str, Tensor], bounds: Mapping[str, Interval] | None = None) -> Relaxed:
-        """The same boxes, but only the executions whose ReLU inputs have the given signs.
+        """Restrict the boxes to the executions whose ReLU inputs have the given signs.
 
         splits: by activation, (B, *value) of -1 (input <= 0), 0 (free) and +1 (input >= 0), decided on the value that
                 the execution computes; they replace earlier splits.
@@ -281,7 +281,7 @@ class Relaxed:
 
 
 def intersect(x: Interval, y: Interval) -> Interval:
-    """Both bounds hold; NaN in the second says nothing, in the first that the value itself may be NaN."""
+    """Intersect two bounds; NaN in the second says nothing, in the first that the value itself may be NaN."""
     lower, upper = torch.fmax(x.lower, y.lower), torch.fmin(x.upper, y.upper)
     odd = x.lower.isnan() | x.upper.isnan()
     if not bool(odd.any()):
@@ -295,7 +295,7 @@ def _signed(x: Interval, split: Tensor) -> Interval:
 
 
 def maximum(a: Tensor, box: Interval, offset: Tensor, mode: Soundness) -> Tensor:
-    """max of a.x + offset over a box, a (S, B, *x), in a's dtype: (S, B). In the sound modes rounded up."""
+    """Maximise a.x + offset over a box, a (S, B, *x), in a's dtype: (S, B). In the sound modes rounded up."""
     magnitude = box.magnitude
     finite = bool(magnitude.isfinite().all())
     if mode is Soundness.NONE and finite:

@@ -56,7 +56,7 @@ class Crown:
             raise InputError(f"memory={self.memory}; give a positive number of bytes")
 
     def margins(self, program: Program, box: Interval, c: Tensor, d: Tensor, mode: Soundness) -> Tensor:
-        """Upper bounds (B, S) of c.z + d, c (B, S, K), d (B, S)."""
+        """Bound c.z + d from above, c (B, S, K), d (B, S): (B, S)."""
         upper = torch.empty(c.shape[:2], dtype=box.dtype, device=box.device)
         tail = affine_tail(program)
         with nullcontext() if mode is Soundness.NONE else exact_kernels():
@@ -139,7 +139,7 @@ At = tuple[slice, slice]  # examples, rows
 def evaluations(
     program: Program, box: Interval, c: Tensor, d: Tensor, mode: Soundness, method: Crown
 ) -> Iterator[tuple[At, Relaxed, Evaluation]]:
-    """Bounds block by block, so that coefficient arrays keep to ``method.memory`` bytes."""
+    """Yield bounds block by block, so that coefficient arrays keep to ``method.memory`` bytes."""
     examples, rows = _block_sizes(program, box, c.shape[1], method)
     for first in range(0, box.shape[0], examples):
         part = slice(first, first + examples)
@@ -165,7 +165,7 @@ def _evaluate(relaxed: Relaxed, c: Tensor, d: Tensor, method: Crown) -> Evaluati
 
 
 def _block_sizes(program: Program, box: Interval, specs: int, method: Crown) -> tuple[int, int]:
-    """How many examples, and how many rows of each, at a time."""
+    """Choose how many examples, and how many rows of each, to bound at a time."""
     sizes = program.graph.sizes()
     item = box.lower.element_size()
     # A pass holds a few arrays of the largest value; one with gradients a few of every value.

@@ -18,7 +18,7 @@ LIVE = 6
 
 
 def rows_at_once(relaxed: Relaxed, source: str, memory: int) -> int:
-    """How many rows of coefficients (specifications times boxes) a pass from a value can take in this memory."""
+    """Count the rows of coefficients (specifications times boxes) that a pass from a value can take in this memory."""
     entries = max(math.prod(box.shape[1:]) for box in relaxed.bounds.values())
     item = relaxed.bounds[source].lower.element_size()
     return max(2, memory // (LIVE * item * max(1, entries)))
@@ -27,7 +27,7 @@ def rows_at_once(relaxed: Relaxed, source: str, memory: int) -> int:
 def _bounded(
     relaxed: Relaxed, source: str, rows: Tensor, offset: Tensor, priced: dict[str, Tensor]
 ) -> Tensor:
-    """Upper bounds (B, R) of rows (R, B, *value); with gradients, computed again in the backward pass, because memory
+    """Bound rows (R, B, *value) from above: (B, R); with gradients, computed again in the backward pass, because memory
     is for one block, not for all of them."""
 
     def bound() -> Tensor:
@@ -40,7 +40,7 @@ def _bounded(
 
 
 def _priced(relaxed: Relaxed, source: str, index: Tensor) -> dict[str, Tensor]:
-    """What the first affine call takes of rows that are 0 but for one entry, without summing all their products."""
+    """Return what the first affine call adds to the offsets of rows that are 0 but for one entry, without a product."""
     step = relaxed.steps.get(source)
     if torch.is_grad_enabled() or not isinstance(step, AffineStep) or step.price is None:
         return {}
@@ -48,7 +48,7 @@ def _priced(relaxed: Relaxed, source: str, index: Tensor) -> dict[str, Tensor]:
 
 
 def entries(relaxed: Relaxed, source: str, where: Tensor, block: int) -> Interval:
-    """Bounds of the marked entries, ``block`` of them per example at a time; infinite elsewhere."""
+    """Bound the marked entries, ``block`` of them per example at a time; infinite elsewhere."""
     flat = by_rows(where)
     count = int(flat.sum(1).max()) if flat.numel() else 0
     order = flat.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :count]  # (B, count)

@@ -43,7 +43,7 @@ def relax(
     memory: int = MEMORY,
     tighten: Tighten | None = None,
 ) -> Relaxed:
-    """Bounds of every value over the box (B, ...) and the relaxations that they give.
+    """Bound every value over the box (B, ...) and relax every call by these bounds.
 
     own: tighten the bounds that enter a relaxation by backward passes (full CROWN), only where the relaxation is
     loose, in blocks that keep to ``memory`` bytes; otherwise interval bounds (CROWN-IBP). Never looser than
@@ -130,7 +130,7 @@ class _Build:
         return changed
 
     def _backward(self, relaxed: Relaxed, source: str, where: Tensor) -> Interval:
-        """Bounds of the entries ``where`` (B, *value) by backward passes, in blocks of examples and entries."""
+        """Bound the entries ``where`` (B, *value) by backward passes, in blocks of examples and entries."""
         batch = where.shape[0]
         local = entries_by_windows(relaxed, source, where, self.memory)
         if local is not None:
@@ -153,7 +153,7 @@ class Precision(Enum):
 
 
 def precision(node: Node, sources: tuple[str, ...], known: Mapping[str, Precision]) -> Precision | None:
-    """How exact interval bounds of a call's value are, from what is known of its operands; None: not exact."""
+    """Say how exact interval bounds of a call's value are, from what is known of its operands; None: not exact."""
     rule = find(node.op)
     if rule is None or len(sources) != 1 or sources[0] not in known:
         return None
@@ -165,7 +165,7 @@ def precision(node: Node, sources: tuple[str, ...], known: Mapping[str, Precisio
 
 
 def exactly_bounded(constants: Constants) -> set[str]:
-    """The values whose interval bounds are exact but for rounding."""
+    """Name the values whose interval bounds are exact but for rounding."""
     graph = constants.program.graph
     known: dict[str, Precision] = {graph.input: Precision.SEPARATE}
     forward(graph.keeping, known, lambda node, env: precision(node, constants.sources(node), env))

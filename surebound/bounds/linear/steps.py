@@ -66,14 +66,14 @@ class AffineStep:
         return False
 
     def apply(self, x: Tensor, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        """The operator itself on x (N, *in), with the constant arguments given."""
+        """Run the operator itself on x (N, *in), with the constant arguments given."""
         at = self.affine.position
         if self.fixed is not None and x.shape[0] != self.fixed:
             return in_batches(lambda part: self.apply(part, rest, kwargs), x, self.fixed)
         return self.operator(*rest[:at], x, *rest[at:], **kwargs)
 
     def linear(self, x: Tensor) -> Tensor:
-        """W x for x (N, *in), N a multiple of the batch size."""
+        """Return W x for x (N, *in), N a multiple of the batch size."""
         rest, kwargs = self.arguments(x.shape[0])
         if self.affine.linear is not None:
             return self.affine.linear(x, *rest, **kwargs)
@@ -82,13 +82,13 @@ class AffineStep:
 
     @property
     def price(self) -> rows.Price | None:
-        """What the offset multiplies coefficients with; None: nothing."""
+        """The vectors that the offset multiplies coefficients with: bias and rounding error bound; None: nothing."""
         if self.constant is None and self.error is None:
             return None
         return rows.Price(self.constant, self.error, self.absolute)
 
     def price_of_entries(self, index: Tensor, shape: torch.Size) -> Tensor:
-        """The ``price`` of entries ``index`` (B, R) of the value (B, *out), and of the same times -1: (2R, B)."""
+        """Return the offsets (2R, B) that single entries ``index`` (B, R) of the value (B, *out) and minus them add."""
         paid = torch.zeros(index.shape, dtype=torch.float64, device=index.device)
         if self.error is not None and self.absolute is not None:
             paid = by_rows(self.error).gather(1, index).double().add_(self.absolute.unsqueeze(1))
@@ -98,7 +98,7 @@ class AffineStep:
         return torch.cat([paid + own, paid - own], 1).t()
 
     def pull(self, a: Tensor, slope: Tensor | None = None, priced: Tensor | None = None) -> Pulled:
-        """``priced``: the ``price`` of a (S, B), where somebody knows it already."""
+        """Take coefficients back to the operand; ``priced`` (S, B): what they add to the offset, if known."""
         rest, kwargs = self.arguments(a.shape[1])
         if self.trains and self.constant is not None and torch.is_grad_enabled() and a.dim() > 2:
             fixed, a = along(a, self.constant)
@@ -106,7 +106,7 @@ class AffineStep:
         return Pulled((self._adjoint(a, rest, kwargs),), self._offset(a, priced))
 
     def _adjoint(self, a: Tensor, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        """W^T a: (S, B, *in). Its shape is checked, because compiled passes over it check nothing."""
+        """Return W^T a (S, B, *in). Its shape is checked, because compiled passes over it check nothing."""
         in_shape = torch.Size((a.shape[1], *self.in_shape[1:]))
         back = self.affine.adjoint(a, in_shape, *rest, **kwargs)
         if back.shape[1:] != in_shape:
@@ -117,7 +117,7 @@ class AffineStep:
         return back
 
     def _offset(self, a: Tensor, priced: Tensor | None) -> Tensor:
-        """a.b + |a|.error + underflow: (S, B)."""
+        """Return a.b + |a|.error + underflow: (S, B)."""
         if priced is not None:
             return priced
         price = self.price
@@ -140,7 +140,7 @@ class AffineStep:
         constants: Constants,
         operator: Callable[..., Tensor] | None = None,
     ) -> AffineStep:
-        """Without rounding: the operand's shape (B, *in) is enough. A bias of 0 keeps its gradient."""
+        """Make the step without rounding: the operand's shape (B, *in) is enough. A bias of 0 keeps its gradient."""
 
         def arguments(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
             return constants.arguments(node, affine.position, batch)
@@ -170,7 +170,7 @@ class AffineStep:
         operator: Callable[..., Tensor] | None = None,
         sizes: Sizes | None = None,
     ) -> AffineStep:
-        """The step of a call whose operand has the bounds x (B, *in); ``operator`` if it is not the node's own.
+        """Make the step of a call whose operand has the bounds x (B, *in); ``operator`` if it is not the node's own.
 
         ``sizes``: what the interval rule of the same call left; overwritten.
         """
@@ -196,13 +196,13 @@ class AffineStep:
     def _paying(
         self, size: Tensor, bias: Tensor | None, x: Tensor, terms: int, back: int, mode: Soundness
     ) -> AffineStep:
-        """With the cost of rounding: the network's own (DEPLOYED), the constant's, the coefficients', the sums'.
+        """Add the rounding error bound: the network's own (DEPLOYED), the constant's, the coefficients', the sums'.
 
         x: the largest |x| of each example (B,). size + bias: |W| max|x| + |b|; size (B, *out) is overwritten, bias is
         (1, *out), or with 1 where it is the same, or None.
         """
         own = gamma(terms + 2, x.dtype) * (2 if mode is Soundness.DEPLOYED else 1)
-        # What it is given may have been rounded, too: PREPAID_ROUNDINGS / 2 times since somebody paid.
+        # The coefficients may have been rounded, too: PREPAID_ROUNDINGS / 2 times since a bound was added.
         coefficients = gamma(back + 2, x.dtype) + gamma(PREPAID_ROUNDINGS // 2, x.dtype)
         sums = dot_rounding(size.shape, x.dtype)
         # size itself is a rounded sum of ``terms`` products, and so are its own multiples and their dot products.
@@ -215,7 +215,7 @@ class AffineStep:
 
 
 def _compressed(constant: Tensor) -> Tensor:
-    """A bias that is the same along the last axes, with those of size 1: cheaper to multiply with."""
+    """Shrink the last axes along which a bias is the same to size 1: cheaper to multiply with."""
     for kept in range(2, constant.dim()):
         first = constant.flatten(kept)[..., :1]
         if bool((constant.flatten(kept) == first).all()):
@@ -249,7 +249,7 @@ class ConstantStep:
 
 
 def _part(producer: Node, index: int) -> Callable[..., Tensor]:
-    """One part of a tensor taken apart."""
+    """Return the operator that gives one part of a tensor taken apart."""
 
     def pick(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         part: Tensor = producer.target(x, *args, **kwargs)[index]
@@ -266,7 +266,7 @@ def step_of(
     slopes: Slopes = "adaptive",
     sizes: Sizes | None = None,
 ) -> Relaxation:
-    """How to go back through one call, given the bounds of its operands and of its own value, and ``sizes`` from it."""
+    """Return the backward step of one call from the bounds of its operands and its own value, and ``sizes`` from it."""
     sources, out = constants.sources(node), values[node.name]
     split = moved_from(constants.program, node)
     if split is not None:
@@ -293,7 +293,7 @@ def step_of(
 
 
 def _of_one_example(constant: Tensor, node: Node) -> Tensor:
-    """The constant (1, *out) of a batch (B, *out) of equal examples."""
+    """Return the constant (1, *out) of a batch (B, *out) of equal examples."""
     if not torch.equal(constant, constant[:1].expand_as(constant)):
         raise BoundError(
             "the network fixes its batch size and treats its examples differently; give it a free batch size "

@@ -41,7 +41,7 @@ class Window:
     size: tuple[int, int] = (1, 1)
 
     def before(self, local: Local) -> Window:
-        """What a local operator reads to compute this window."""
+        """Return the window that a local operator reads to compute this one."""
         each = list(
             zip(
                 self.start,
@@ -77,7 +77,7 @@ class Places:
     )
 
     def cut(self, value: Tensor, window: Window) -> Tensor:
-        """The windows (P, C, h, w) of a value (B, C, H, W), 0 outside, channels innermost in memory."""
+        """Cut the windows (P, C, h, w) out of a value (B, C, H, W), 0 outside, in NHWC order."""
         at, outside = self._pixels(window, *value.shape[2:])
         pixels = value.movedim(1, -1).reshape(-1, value.shape[1])  # (B H W, C)
         cut = pixels.index_select(0, at).view(-1, *window.size, value.shape[1])  # (P, h, w, C)
@@ -86,12 +86,12 @@ class Places:
         return cut.movedim(-1, 1)
 
     def outside(self, shape: torch.Size, window: Window) -> Tensor | None:
-        """Where (P, 1, h, w) windows of a value (B, C, H, W) leave it; None: nowhere."""
+        """Mark where (P, 1, h, w) windows of a value (B, C, H, W) leave it; None: nowhere."""
         outside = self._pixels(window, *shape[2:])[1]
         return None if outside is None else outside.unsqueeze(1)
 
     def _pixels(self, window: Window, height: int, width: int) -> tuple[Tensor, Tensor | None]:
-        """Which pixels (P h w,) of (B, H, W) windows consist of, and where (P, h, w) there is none; None: nowhere."""
+        """Return the pixels (P h w,) of (B, H, W) in windows, and where (P, h, w) there is none (None: nowhere)."""
         key = window, height, width
         if key not in self._found:
             rows, in_rows = _along(self.row, window, 0, height)  # (P, h)
@@ -103,7 +103,7 @@ class Places:
 
 
 def _along(at: Tensor, window: Window, axis: int, length: int) -> tuple[Tensor, Tensor]:
-    """Indices (P, size) along an axis, moved inside, and which of them were."""
+    """Return indices (P, size) along an axis, moved inside, and which of them were."""
     first = at * window.stride[axis] + window.start[axis]
     index = first.unsqueeze(1) + torch.arange(window.size[axis], device=at.device)
     return index.clamp(0, length - 1), (index >= 0) & (index < length)
@@ -119,7 +119,7 @@ class Plan:
 
     @classmethod
     def of(cls, relaxed: Relaxed, source: str) -> Plan | None:
-        """None if some operator on the way is not local, or if windows are not much smaller than images."""
+        """Plan the passes; None if an operator on the way is not local or windows are hardly smaller than images."""
         graph, name = relaxed.program.graph, source
         windows = {source: Window()}
         if len(relaxed.bounds[source].shape) != 4 or relaxed.infeasible is not None or relaxed.splits:
@@ -136,11 +136,11 @@ class Plan:
         return plan if sum(plan.sizes()) <= _WORTH * whole else None
 
     def sizes(self) -> list[int]:
-        """Entries of one window of each value."""
+        """Count the entries of one window of each value."""
         return [self.relaxed.bounds[name].shape[1] * math.prod(w.size) for name, w in self.windows.items()]
 
     def at(self, places: Places) -> Relaxed:
-        """The relaxation of the windows of P positions, as P examples."""
+        """Return the relaxation of the windows of P positions, as P examples."""
         relaxed, graph = self.relaxed, self.relaxed.program.graph
         steps: dict[str, Relaxation] = {}
         needed = {self.source, graph.input}
@@ -182,13 +182,13 @@ class Plan:
 
 
 def _without(adjoint: Any, outside: Tensor | None, a: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """The adjoint, with no coefficients for what is only padding."""
+    """Return the adjoint, with no coefficients for what is only padding."""
     back: Tensor = adjoint(a, *args, **kwargs)
     return back if outside is None else back.masked_fill(outside, 0)
 
 
 def _before(step: Relaxation | None, window: Window) -> Window | None:
-    """The window of a call's operand that a window of its value depends on; None if that is the whole operand."""
+    """Return the window of a call's operand that a window of its value depends on; None if it is the whole operand."""
     if isinstance(step, Lines):
         shape = step.upper_intercept.shape
         full = all(isinstance(s, Tensor) and s.shape == shape for s in (*step.lower, *step.upper))
@@ -222,7 +222,7 @@ def _cut_lines(step: Lines, places: Places, window: Window) -> Lines:
 
 
 def entries_by_windows(relaxed: Relaxed, source: str, where: Tensor, memory: int) -> Interval | None:
-    """Bounds of the entries ``where`` (B, C, H, W) of a value, infinite elsewhere; None where windows do not help."""
+    """Bound the entries ``where`` (B, C, H, W) of a value, infinite elsewhere; None where windows do not help."""
     plan = None if torch.is_grad_enabled() else Plan.of(relaxed, source)
     if plan is None or relaxed.program.graph.input_shape[0] is not None:
         return None

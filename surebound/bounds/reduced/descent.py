@@ -19,7 +19,7 @@ from surebound.bounds.reduced.passes import Multipliers, Passes
 def descend(
     passes: Passes, a: Tensor, offset: Tensor, start: Multipliers, adam: Adam, goal: float
 ) -> tuple[Multipliers, Tensor]:
-    """Multipliers that lower the bounds of a.v + offset, a (N, V), offset (N,); and the gaps of the relaxation (N, U).
+    """Find multipliers that lower the bounds of a.v + offset, a (N, V), offset (N,); and the relaxation's gaps (N, U).
 
     A sub-problem is left as soon as its bound is below ``goal``. The maximisers of the bounds, averaged over the steps,
     approach a solution of the linear relaxation (Shor 1985; Larsson et al. 1999); its gap at a ReLU is how far the
@@ -71,7 +71,7 @@ def _moved(
     step: int,
     unit: Tensor,
 ) -> Multipliers:
-    """One step of Adam, in place of the moments."""
+    """Take one step of Adam; the moments are overwritten."""
     scale = (1 - 0.999 ** (step + 1)) ** 0.5 / (1 - 0.9 ** (step + 1)) * adam.decay**step
     moved = []
     for gradient, mean, square, value, rate in zip(

@@ -6,7 +6,7 @@ reduction per example makes every later bound of it a handful of small matrix pr
 
 Sound in the mode of the relaxation that it is made from: a row a with its offsets means that the value z which an
 execution computes satisfies a.v + low_offset <= z <= a.v + up_offset, where v holds the input and the unstable ReLUs
-*as computed in that execution*; the backward pass that makes the row pays for its roundings (docs/soundness.md,
+*as computed in that execution*; the backward pass that makes the row covers its roundings (docs/soundness.md,
 Lemma 3).
 """
 
@@ -34,7 +34,7 @@ class Rows:
         return len(self.up)
 
     def select(self, index: Tensor) -> Rows:
-        """Some of the values."""
+        """Select some of the values."""
         up = self.up[index]
         low = up if self.low is self.up else self.low[index]
         return Rows(up, low, self.up_offset[index], self.low_offset[index])

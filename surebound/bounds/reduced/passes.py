@@ -31,11 +31,11 @@ class Multipliers:
         return Multipliers(*(getattr(self, part.name)[index] for part in fields(self)))
 
     def unsplit(self) -> Multipliers:
-        """Without signs."""
+        """Remove the signs."""
         return Multipliers(torch.zeros_like(self.signs), self.alphas, torch.zeros_like(self.betas))
 
     def to(self, dtype: torch.dtype) -> Multipliers:
-        """In another dtype."""
+        """Convert to another dtype."""
         return Multipliers(self.signs, self.alphas.to(dtype), self.betas.to(dtype))
 
 
@@ -51,7 +51,7 @@ class Pass:
     lines: dict[int, _Lines]  # by layer
 
     def select(self, index: Tensor) -> Pass:
-        """Some of the sub-problems, without their lines."""
+        """Select some of the sub-problems, without their lines."""
         size = None if self.size is None else self.size[index]
         return Pass(self.a[index], self.own[index], self.through[index], self.offset[index], size, {})
 
@@ -105,17 +105,17 @@ class Passes:
         """U."""
         return self.columns - self.inputs
 
-    def pull(self, a: Tensor, offset: Tensor, m: Multipliers, owed: Tensor | None = None) -> Pass:
+    def pull(self, a: Tensor, offset: Tensor, m: Multipliers, rounding_size: Tensor | None = None) -> Pass:
         """Go back from coefficients a (N, V) of the first V columns and offsets (N,) to the input.
 
-        ``owed`` (N,): what the roundings that a and the offsets come with are relative to, where they are not exact.
+        ``rounding_size`` (N,): the size that roundings of a and the offsets are relative to, where they are not exact.
         """
         count, given = a.shape
         work = a.new_zeros(count, self.columns)
         work[:, :given] = a
         size = work.abs() @ self.largest + offset.abs() if self.dtype == torch.float64 else None
-        if size is not None and owed is not None:
-            size = size + owed
+        if size is not None and rounding_size is not None:
+            size = size + rounding_size
         through, known = torch.zeros_like(m.alphas), dict[int, _Lines]()
         for number, layer in reversed(list(enumerate(self.layers))):
             if layer.at.start >= given:
@@ -144,9 +144,9 @@ class Passes:
         return Pass(work[:, : self.inputs], work[:, self.inputs :], through, offset, size, known)
 
     def pull_through(
-        self, a: Tensor, offset: Tensor, signs: Tensor, through: Tensor, owed: Tensor | None = None
+        self, a: Tensor, offset: Tensor, signs: Tensor, through: Tensor, rounding_size: Tensor | None = None
     ) -> Pass:
-        """As ``pull``, with the coefficients ``through`` (N, U) of the ReLUs' inputs given instead of lines.
+        """Go back as ``pull`` does, with coefficients ``through`` (N, U) of the ReLUs' inputs given instead of lines.
 
         A ReLU with coefficient o that gets m for its input costs the largest value of o y - m x that it can have: at
         an end of its input's bounds or at the kink, where signs leave it. Every m gives a valid bound; the best is
@@ -156,8 +156,8 @@ class Passes:
         work = a.new_zeros(count, self.columns)
         work[:, :given] = a
         size = work.abs() @ self.largest + offset.abs()
-        if owed is not None:
-            size = size + owed
+        if rounding_size is not None:
+            size = size + rounding_size
         for layer in reversed(self.layers):
             if layer.at.start >= given:
                 continue
@@ -175,28 +175,28 @@ class Passes:
         return Pass(work[:, : self.inputs], work[:, self.inputs :], through, offset, size, {})
 
     def corner(self, found: Pass) -> Tensor:
-        """The input (N, n) where the bound is attained."""
+        """Return the input (N, n) where the bound is attained."""
         return torch.where(found.a > 0, self.upper_end, self.lower)
 
     def upper(self, found: Pass) -> Tensor:
-        """Return the bounds (N,). In float64 all roundings of the pass are paid, many times over."""
+        """Return the bounds (N,). In float64 they cover all roundings of the pass, many times over."""
         positive = found.a.clamp(min=0)
-        return self.paid(found) + positive @ self.upper_end + (found.a - positive) @ self.lower
+        return self.sound_offset(found) + positive @ self.upper_end + (found.a - positive) @ self.lower
 
-    def paid(self, found: Pass) -> Tensor:
-        """Return the offsets (N,) with what all roundings of the pass and of its maximum over the box may cost."""
+    def sound_offset(self, found: Pass) -> Tensor:
+        """Return the offsets (N,) plus the rounding error bound of the pass and of its maximum over the box."""
         if found.size is None:
             return found.offset
         rate = several_sums(self.columns + 4 * len(self.layers) + 64, 16, self.dtype)
         return found.offset + (found.size * rate + tiny(self.dtype) * self.columns)
 
     def rounding(self, found: Pass) -> Tensor:
-        """How much of the bounds (N,) is rounding that the rows of the layers pay for; the outputs' own not counted."""
+        """Return how much of the bounds (N,) is rounding error of the layers' rows; the outputs' own not counted."""
         parts = [0.5 * (layer.up_offset - layer.low_offset) for layer in self.layers]
         return found.through.abs() @ torch.cat(parts) if parts else torch.zeros_like(found.offset)
 
     def along(self, found: Pass) -> tuple[Tensor, Tensor]:
-        """The unstable ReLUs' inputs and outputs, (N, U) each, at the maximiser of the bound, along its lines."""
+        """Return the unstable ReLUs' inputs and outputs, (N, U) each, at the bound's maximiser, along its lines."""
         v = found.a.new_empty(len(found.a), self.columns)
         v[:, : self.inputs] = self.corner(found)
         inside = torch.empty_like(found.own)
@@ -210,12 +210,12 @@ class Passes:
         return inside, v[:, self.inputs :]
 
     def activated(self, inside: Tensor) -> Tensor:
-        """The activations themselves of inputs (N, U)."""
+        """Apply the activations themselves to inputs (N, U)."""
         parts = [torch.maximum(x.left * inside[:, x.own], x.right * inside[:, x.own]) for x in self.layers]
         return torch.cat(parts, 1) if parts else inside
 
     def values(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The network itself, but for rounding, at inputs (N, n): all columns (N, V), and the ReLUs' inputs (N, U)."""
+        """Run the network, up to rounding, at inputs (N, n): all columns (N, V), and the ReLUs' inputs (N, U)."""
         v = x.new_empty(len(x), self.columns)
         v[:, : self.inputs] = x
         inside = x.new_empty(len(x), self.unstable)
@@ -226,7 +226,7 @@ class Passes:
         return v, inside
 
     def ascend(self, rows: Tensor, inside: Tensor) -> Tensor:
-        """The gradient (N, n) by the input of coefficients rows (N, V) of v where the ReLUs' inputs are ``inside``."""
+        """Return the gradient (N, n) by the input of rows (N, V) of v, where the ReLUs' inputs are ``inside``."""
         work = rows.clone()
         for layer in reversed(self.layers):
             slope = torch.where(inside[:, layer.own] > 0, layer.right, layer.left)
@@ -251,7 +251,7 @@ class _Lines:
             return cls(alphas, layer.chord, layer.top, None)
         free = signs == 0
         side = torch.where(signs > 0, layer.right, layer.left)
-        # Whoever gave the multipliers: a negative one would prove anything.
+        # Wherever the multipliers come from: a negative one would prove anything.
         pushes = m.betas[:, layer.own].clamp(min=0) * signs
         lower, upper = torch.where(free, alphas, side), torch.where(free, layer.chord, side)
         return cls(lower, upper, torch.where(free, layer.top, -layer.bottom), pushes)
@@ -293,7 +293,7 @@ def _spread(values: list[tuple[_Layer, float]], like: Tensor) -> Tensor:
 
 
 def _applied(layer: _Layer, v: Tensor, upwards: Tensor) -> Tensor:
-    """The layer's rows at v: (N, U); their upper bounds where ``upwards``, their lower ones elsewhere."""
+    """Evaluate the layer's rows at v: (N, U); their upper bounds where ``upwards``, their lower ones elsewhere."""
     width = layer.up.shape[1]
     z = v[:, :width] @ layer.up.t()
     if layer.low is not layer.up:
@@ -302,7 +302,7 @@ def _applied(layer: _Layer, v: Tensor, upwards: Tensor) -> Tensor:
 
 
 def bounds_of_rows(reduced: Reduced) -> Interval:
-    """Sound bounds (R,) of the reduced network's outputs, with adaptive slopes."""
+    """Bound the reduced network's outputs (R,) soundly, with adaptive slopes."""
     passes = Passes(reduced, torch.float64)
     rows = passes.outputs
     a, offset = torch.cat([rows.up, -rows.low]), torch.cat([rows.up_offset, -rows.low_offset])

@@ -52,7 +52,7 @@ def reduce_relaxed(
     memory: int = MEMORY,
     refine: Refine | None = None,
 ) -> tuple[Reduced, Relaxed]:
-    """As ``reduce_network``, with the relaxation: the bounds of all values, which ``refine`` may tighten on the way."""
+    """Return ``reduce_network`` and the relaxation with the bounds of all values; ``refine`` may tighten them."""
     with torch.no_grad(), exact_kernels():
         found = _Reduction(memory, refine)
         relaxed = relax(program, box, mode, own=True, tighten=found.tighten)
@@ -75,7 +75,7 @@ class _Reduction:
     known: dict[str, tuple[Tensor, Rows]] = field(default_factory=dict)  # by value: places and their rows
 
     def tighten(self, relaxed: Relaxed, source: str, where: Tensor) -> Interval:
-        """Bounds of the entries ``where`` (1, *value), infinite elsewhere."""
+        """Bound the entries ``where`` (1, *value), infinite elsewhere."""
         layers = self.layers_of(relaxed, source)
         place = where.flatten().nonzero()[:, 0]
         rows = self._rows_at(relaxed, source, place, layers)
@@ -90,7 +90,7 @@ class _Reduction:
         return Interval(lower.reshape(like.shape), upper.reshape(like.shape))
 
     def layers_of(self, relaxed: Relaxed, reader: str | None = None) -> tuple[Layer, ...]:
-        """A layer for each activation that has unstable entries, without those that read ``reader``."""
+        """Return a layer for each activation that has unstable entries, without those that read ``reader``."""
         for name in relaxed.activations:
             if name not in self.layers and relaxed.source(name) != reader:
                 self._add(relaxed, name)
@@ -122,7 +122,7 @@ class _Reduction:
         )
 
     def _rows_at(self, relaxed: Relaxed, source: str, place: Tensor, layers: tuple[Layer, ...]) -> Rows:
-        """Rows of some entries of a value; those that were needed for its bounds are not computed again."""
+        """Return rows of some entries of a value; those that were needed for its bounds are not computed again."""
         if source in self.known:
             places, rows = self.known[source]
             return rows.select(torch.searchsorted(places, place))
@@ -165,7 +165,7 @@ class _Reduction:
 
 
 def _cut(relaxed: Relaxed, name: str) -> Lines:
-    """The step of an activation whose unstable entries are variables of their own: nothing goes through them."""
+    """Return the step of an activation whose unstable entries are variables of their own: nothing goes through them."""
     step = relaxed.steps[name]
     if not isinstance(step, Lines) or step.free is None:
         raise BoundError(f"{name} has no free slope")

@@ -1,4 +1,4 @@
-"""What sub-problems of a reduced network are bounded for: cases of several rows, mixed into one.
+"""The rows that sub-problems of a reduced network are bounded for: cases of several rows, mixed into one.
 
 If every row of a case is > 0 somewhere, so is sum_s w_s row_s for weights w >= 0 that are not all 0: a mixture that is
 <= 0 everywhere refutes the case, and a case of one row is its own mixture.
@@ -16,14 +16,18 @@ from surebound.bounds.reduced.passes import Passes
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One row a.v + offset for each of n sub-problems; ``owed`` (n,): see ``Passes.pull``."""
+    """One row a.v + offset for each of n sub-problems; ``rounding_size`` (n,): see ``Passes.pull``."""
 
     a: Tensor  # (n, V)
     offset: Tensor  # (n,)
-    owed: Tensor | None
+    rounding_size: Tensor | None
 
     def __getitem__(self, index: Tensor) -> Row:
-        return Row(self.a[index], self.offset[index], None if self.owed is None else self.owed[index])
+        return Row(
+            self.a[index],
+            self.offset[index],
+            None if self.rounding_size is None else self.rounding_size[index],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +55,7 @@ class Targets:
             return Row(up[:, 0], offset[:, 0], None)
         w = weights.to(up.dtype)
         a, total = torch.einsum("ns,nsv->nv", w, up), (w * offset).sum(1)
-        # Sums of S products, relative to the sums of their sizes; what a pass pays for each is many roundings.
+        # Sums of S products, relative to the sums of their sizes; a pass adds for many roundings of each.
         size = torch.einsum("ns,nsv->nv", w, up.abs()) @ self.passes.largest + (w * offset.abs()).sum(1)
         return Row(a, total, size * (1 + self.width))
 

@@ -1,4 +1,4 @@
-"""Which calls of a program the training pass runs as one block: weighted layer, BatchNorm, ReLU, flatten."""
+"""The calls of a program that the training pass runs as one block: weighted layer, BatchNorm, ReLU, flatten."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from surebound.rules import find, layer_of
 
 @dataclass(frozen=True)
 class Chain:
-    """Calls that feed each other and nobody else, in order; each kind at most once."""
+    """Calls that feed each other and no other call, in order; each kind at most once."""
 
     calls: tuple[Node, ...]
     layer: Node | None = None
@@ -36,7 +36,7 @@ class Plan:
 
 @once_per_graph
 def _plans(graph: Graph) -> dict[tuple[frozenset[str], frozenset[str], bool, bool], Plan]:
-    """The plans made for a graph so far: every step of a training asks for the same."""
+    """Return the plans made for a graph so far: every step of a training asks for the same."""
     return {}
 
 
@@ -61,7 +61,7 @@ def plan(graph: Graph, wanted: frozenset[str], outside: frozenset[str], *, norms
 
 
 def chains(graph: Graph, wanted: Collection[str], *, norms: bool) -> tuple[Chain, ...]:
-    """The blocks of a graph; none goes across a value that is wanted.
+    """Find the blocks of a graph; none goes across a value that is wanted.
 
     norms: may they hold a BatchNorm, so that its statistics are not seen?
     """
@@ -91,7 +91,7 @@ def chains(graph: Graph, wanted: Collection[str], *, norms: bool) -> tuple[Chain
 
 
 def kind_of(node: Node, graph: Graph) -> str | None:
-    """The part that a call can play in a block, if its first argument is all of the input that it sees."""
+    """Return the part that a call can play in a block, if its first argument is all of the input that it sees."""
     first = node.args[0] if node.args else None
     if (
         not node.varies

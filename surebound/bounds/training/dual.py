@@ -26,7 +26,7 @@ from surebound.spec import other_classes
 
 
 def values_to_keep(program: Program) -> tuple[str, ...]:
-    """The values whose bounds the relaxations of a program's calls need, and where its affine tail starts."""
+    """Name the values whose bounds the relaxations of a program's calls need, and where its affine tail starts."""
     constants, names = Constants(program), {affine_tail(program).start: None}
     for node in bounded_calls(constants):
         sources = constants.sources(node)
@@ -37,7 +37,7 @@ def values_to_keep(program: Program) -> tuple[str, ...]:
 
 
 def bounded_calls(constants: Constants) -> list[Node]:
-    """The calls whose value is a tensor that varies with the input, in order."""
+    """List the calls whose value is a tensor that varies with the input, in order."""
     fixed = constants.of(1)
     return [node for node in constants.calls() if node.name not in fixed and node.shape is not None]
 
@@ -47,7 +47,7 @@ def _is_affine(constants: Constants, node: Node, sources: tuple[str, ...]) -> bo
 
 
 def relaxed_from(program: Program, done: TrainingPass, box: Interval, slopes: Slopes = "adaptive") -> Relaxed:
-    """Backward steps over the bounds that a pass has kept (``keep=values_to_keep(program)``).
+    """Make backward steps over the bounds that a pass has kept (``keep=values_to_keep(program)``).
 
     Its ``bounds`` are those of the values kept and of the input. Gradients reach the parameters through the bounds,
     the weights and the statistics of the batch.
@@ -61,12 +61,12 @@ def relaxed_over(
     slopes: Slopes,
     norms: Mapping[str, tuple[Tensor, Tensor]] | None = None,
 ) -> Relaxed:
-    """Backward steps over given bounds, without rounding control and with gradients."""
+    """Make backward steps over given bounds, without rounding control and with gradients."""
     return completed(Relaxed(program, Soundness.NONE, Constants(program, norms), bounds, {}, slopes))
 
 
 def completed(relaxed: Relaxed) -> Relaxed:
-    """The same relaxation, with the steps that it does not have yet."""
+    """Add the steps that a relaxation does not have yet."""
     for node in bounded_calls(relaxed.constants):
         if node.name not in relaxed.steps:
             relaxed.steps[node.name] = training_step(relaxed, node)
@@ -74,7 +74,7 @@ def completed(relaxed: Relaxed) -> Relaxed:
 
 
 def training_step(relaxed: Relaxed, node: Node) -> Relaxation:
-    """The step of one call: of an affine one from shapes alone, of others from the bounds of their operands."""
+    """Make the step of one call: of an affine one from shapes alone, of others from the bounds of their operands."""
     constants, sources = relaxed.constants, relaxed.constants.sources(node)
     affine = affine_in_one(node, sources)
     if affine is not None and moved_from(constants.program, node) is None:
@@ -87,7 +87,7 @@ def training_step(relaxed: Relaxed, node: Node) -> Relaxation:
 
 
 def shape_of(relaxed: Relaxed, name: str) -> torch.Size:
-    """The shape (B, ...) of a value."""
+    """Return the shape (B, ...) of a value."""
     graph = relaxed.program.graph
     if name == graph.input:
         return relaxed.bounds[name].shape
@@ -98,7 +98,7 @@ def shape_of(relaxed: Relaxed, name: str) -> torch.Size:
 
 
 def bound_rows(relaxed: Relaxed, c: Tensor, d: Tensor | None = None) -> Tensor:
-    """Upper bounds (B, S) of c.z + d, c (B, S, K), with gradients in c, d and everything the relaxation is made of."""
+    """Bound c.z + d from above, c (B, S, K): (B, S), with gradients in c, d and all that the relaxation is made of."""
     a = c.transpose(0, 1)
     offset = c.new_zeros(a.shape[:2]) if d is None else d.transpose(0, 1)
     form = relaxed.pull(relaxed.program.graph.output, a, offset)
@@ -106,7 +106,7 @@ def bound_rows(relaxed: Relaxed, c: Tensor, d: Tensor | None = None) -> Tensor:
 
 
 def bound_margins(relaxed: Relaxed, labels: Tensor) -> Tensor:
-    """Upper bounds of z_k - z_true (B, K), 0 in the true class's column; K - 1 rows go back."""
+    """Bound z_k - z_true from above (B, K), 0 in the true class's column; K - 1 rows go back."""
     outputs = relaxed.program.outputs
     others = other_classes(labels, outputs)  # (B, K - 1)
     rows = _one_hot(others, outputs) - _one_hot(labels, outputs).unsqueeze(1)
@@ -116,7 +116,7 @@ def bound_margins(relaxed: Relaxed, labels: Tensor) -> Tensor:
 
 
 def fused_loss(relaxed: Relaxed, margins: Tensor, labels: Tensor) -> Tensor:
-    """An upper bound (B,) of the cross-entropy log sum_k exp(z_k - z_true) by one row, whatever the number of classes.
+    """Bound the cross-entropy log sum_k exp(z_k - z_true) from above, (B,), by one row for any number of classes.
 
     margins (B, K) are upper bounds from intervals, elided. Each exp(m_k) lies below its chord over [l_k, u_k], so their
     sum lies below one linear function of the outputs, and that goes back (Xu et al. 2020, section 3.3, "loss fusion").
@@ -134,14 +134,14 @@ def fused_loss(relaxed: Relaxed, margins: Tensor, labels: Tensor) -> Tensor:
 
 
 def _mean_decay(width: Tensor) -> Tensor:
-    """(1 - exp(-w)) / w, the slope of the chord of exp over [-w, 0]; 1 at w = 0."""
+    """Return (1 - exp(-w)) / w, the slope of the chord of exp over [-w, 0]; 1 at w = 0."""
     small = width < 1e-4  # heuristic: training only
     safe = torch.where(small, torch.ones_like(width), width)
     return torch.where(small, 1 - width / 2, -torch.expm1(-safe) / safe)
 
 
 def _center_margins(relaxed: Relaxed, true: Tensor) -> Tensor:
-    """z_k - z_true (B, K) at the centre of the bounds where the affine tail starts: between l_k and u_k, elided."""
+    """Return z_k - z_true (B, K), elided, at the centre of the bounds where the affine tail starts: in [l_k, u_k]."""
     tail = affine_tail(relaxed.program)
     value = relaxed.bounds[tail.start].center.contiguous()
     for node in tail.calls:

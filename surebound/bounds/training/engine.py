@@ -36,13 +36,13 @@ class Moments:
 
     @classmethod
     def of(cls, bounds: Interval) -> Moments:
-        """Of the bounds of a value."""
+        """Sum over the units of a value's bounds."""
         return cls(bounds.radius.numel(), stable_moments(bounds.center, bounds.radius))
 
 
 @dataclass(frozen=True)
 class TrainingPass:
-    """What a training method needs of a batch; what was not asked for is None."""
+    """Logits, margins and bounds of a batch; what was not asked for is None."""
 
     logits: Tensor | None  # (B, K), the clean outputs
     margins: Tensor | None  # (B, K), upper bounds of z_k - z_true; 0 in the true class's column
@@ -68,7 +68,7 @@ def training_pass(
     keep: Collection[str] = (),
     fast: bool = True,
 ) -> TrainingPass:
-    """Clean logits and worst-case margins of a batch x (B, ...) with labels (B,) at radius ``eps``.
+    """Compute clean logits and worst-case margins of a batch x (B, ...) with labels (B,) at radius ``eps``.
 
     batch_statistics: BatchNorm uses the statistics of the clean batch and updates its running ones, as
     nn.BatchNorm does in training mode; gradients flow through the statistics.
@@ -109,19 +109,19 @@ class _Statistics:
         self.used: dict[str, tuple[Tensor, Tensor]] = {}
 
     def replace(self, norm: BatchNorm, node: Node, clean: Tensor, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of a normalisation with mean and variance of its clean input (B, C, ...)."""
+        """Replace the statistics among a normalisation's arguments by those of its clean input (B, C, ...)."""
         mean, var = norm.statistics(clean)
         self._update(node, norm, mean.detach(), var.detach(), clean.numel() // clean.shape[1])
         self.used[node.name] = (mean, var)
         return norm.replace(args, mean, var)
 
     def update(self, node: Node, norm: BatchNorm, used: Scaling) -> None:
-        """Follow the statistics that a block has used."""
+        """Update the running statistics by those that a block has used."""
         self.used[node.name] = (used.mean, used.var)
         self._update(node, norm, used.mean, used.var, used.count)
 
     def _update(self, node: Node, norm: BatchNorm, mean: Tensor, var: Tensor, count: int) -> None:
-        """Running statistics as nn.BatchNorm keeps them: exponential average, unbiased variance."""
+        """Update running statistics as nn.BatchNorm does: exponential average, unbiased variance."""
         path = self.program.graph.parameters[node.args[norm.running].name].rpartition(".")[0]
         layer = self.program.module.get_submodule(path)
         if not isinstance(layer, nn.modules.batchnorm._BatchNorm):
@@ -139,7 +139,7 @@ class _Statistics:
 
 
 class _Visitor:
-    """Computes clean values and bounds side by side, each only as far as somebody needs it."""
+    """Computes clean values and bounds side by side, each only as far as it is needed."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class _Visitor:
         self.doubled: Env = {}
 
     def run(self, start: Joint, keep: Collection[str]) -> Env:
-        """Values by name, those in ``keep`` among them: a Joint where the input is seen, the plain value elsewhere."""
+        """Compute values by name, those in ``keep`` among them: a Joint where they vary, the plain value elsewhere."""
         graph, wanted = self.program.graph, frozenset(keep) | {self.tail.start}
         found = plan(graph, wanted, self.outside, norms=not keep, blocks=self.fast)
         self.blocks = found.blocks
@@ -181,7 +181,7 @@ class _Visitor:
         return self.clean or node.name in self.normed
 
     def _chain(self, chain: Chain, x: Joint, env: Env) -> Joint:
-        """One block of the fused column."""
+        """Run one block of the fused column."""
         clean = self._wants_clean(chain.calls[0])
         layer = None
         weight = bias = gamma = beta = on = order = norm = None
@@ -246,7 +246,7 @@ class _Visitor:
         return Joint(value, interval)
 
     def _moved(self, node: Node, env: Env, args: tuple[Any, ...], clean: bool) -> Joint | None:
-        """Operators that only move entries, on the stacked value; None for all others."""
+        """Run an operator that only moves entries on the stacked value; return None for any other."""
         x = args[0] if args else None
         if not isinstance(x, Joint) or any(isinstance(a, Joint) for a in args[1:]) or node.kwargs:
             return None
@@ -284,13 +284,13 @@ def _part(value: Any, which: str) -> Any:
 
 
 def _channels(node: Node) -> int:
-    """The channels of a value (B, C, ...)."""
+    """Count the channels of a value (B, C, ...)."""
     return (node.shape[1] if node.shape is not None else None) or 0
 
 
 @once_per_graph
 def _until_last_norm(graph: Graph) -> frozenset[str]:
-    """The calls whose clean values the statistics of a batch need."""
+    """Name the calls whose clean values the statistics of a batch need."""
     return graph.until_last(lambda node: _norm(node) is not None)
 
 

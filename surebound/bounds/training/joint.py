@@ -1,4 +1,4 @@
-"""A value of the training pass: the clean batch and its bounds, apart or stacked, perhaps without what is off."""
+"""A value of the training pass: the clean batch and its bounds, apart or stacked, perhaps without dead channels."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from surebound.interval import Interval
 class Joint:
     """The clean value of a batch and its bounds; stacked into one tensor of twice the batch where that is faster.
 
-    A stacked one may hold only the channels (axis 1) that are on, the others being 0; whoever asks for ``clean`` or
-    ``interval`` gets them all. One that was flattened with its channels innermost says so by its ``order``.
+    A stacked one may hold only the live channels (axis 1), the others being 0; ``clean`` and
+    ``interval`` hold them all. One that was flattened in NHWC order says so by its ``order``.
     """
 
     __slots__ = ("_both", "_channels", "_clean", "_interval", "_on", "_order", "_radius")
@@ -35,10 +35,10 @@ class Joint:
         channels: int = 0,
         order: tuple[int, int] | None = None,
     ) -> Joint:
-        """both (2B, ...) clean values over centres, or (B, ...) centres alone; radius (B, ...).
+        """Make a stacked value: both (2B, ...) clean values over centres, or (B, ...) centres alone; radius (B, ...).
 
         on: which of ``channels`` channels they hold, in this order; None: all. order (positions, channels): they
-        are all units of an image, counted with the channel innermost.
+        are all units of an image, in NHWC order.
         """
         joint = cls(None, None)
         joint._both, joint._radius = both, radius
@@ -65,20 +65,20 @@ class Joint:
         return self._interval
 
     def both(self, with_clean: bool) -> tuple[Tensor, Tensor]:
-        """The stacked form with all channels."""
+        """Return both and radius with all channels."""
         if self._both is not None and self._radius is not None and not self.partial:
             return self._part(self._both, self._radius, with_clean)
         center, radius = self.interval.center, self.interval.radius
         return (torch.cat([self.clean, center]) if with_clean else center), radius
 
     def narrow(self, with_clean: bool) -> tuple[Tensor, Tensor]:
-        """The stacked form with the channels it holds; ``on`` and ``order`` say which."""
+        """Return both and radius with the channels that are held; ``on`` and ``order`` say which."""
         if self._both is not None and self._radius is not None and self.partial:
             return self._part(self._both, self._radius, with_clean)
         return self.both(with_clean)
 
     def moved(self, both: Tensor, radius: Tensor) -> Joint:
-        """The same channels of another value."""
+        """Return the same channels of another value."""
         return Joint.stacked(both, radius, self._on, self._channels, self._order)
 
     @property

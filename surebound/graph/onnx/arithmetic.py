@@ -120,7 +120,7 @@ def _leaky(call: Call) -> Operand:
 
 @translates("PRelu")
 def _prelu(call: Call) -> Operand:
-    """max(x, 0) + slope min(x, 0): ONNX's slope has any shape that broadcasts."""
+    """Translate to max(x, 0) + slope min(x, 0): ONNX's slope has any shape that broadcasts."""
     (x, slope), shape = call.aligned(call.x, call.weight(1))
     positive = call.emit("relu.default", x)
     negative = call.emit("relu.default", call.emit("neg.default", x))
@@ -201,7 +201,7 @@ def _matmul(call: Call) -> Operand:
 
 
 def _matrix(call: Call, operand: Operand, single: tuple[int, int]) -> Operand:
-    """A vector as a matrix of one row or column."""
+    """Return a vector as a matrix of one row or column."""
     if len(operand.shape) != 1:
         return call.builder.full(operand) if isinstance(operand, Value) else operand
     size = operand.shape[0]
@@ -210,7 +210,7 @@ def _matrix(call: Call, operand: Operand, single: tuple[int, int]) -> Operand:
 
 
 def _deeper(call: Call, operand: Operand, depth: int) -> Operand:
-    """Behind the batch axis both operands of a product need equally many axes."""
+    """Give an operand as many axes behind the batch axis as the other operand of a product has."""
     if isinstance(operand, Tensor):
         return operand
     shape = (*([1] * (depth + 2 - len(operand.shape))), *operand.shape)

@@ -31,7 +31,7 @@ class Value:
     shape: Shape  # in the file; as many entries, in the same order
 
     def reshaped(self, shape: Sequence[int]) -> Value:
-        """The same entries under another shape of the file: nothing is done until somebody needs it."""
+        """Return the same entries under another shape of the file; nothing is computed until it is needed."""
         if math.prod(shape) != math.prod(self.shape):
             raise GraphError(f"a tensor of shape {list(self.shape)} cannot become {list(shape)}")
         return Value(self.name, self.item, tuple(shape))
@@ -55,7 +55,7 @@ class Builder:
         return Value("x", self.shape, self.shape)
 
     def constant(self, value: Tensor) -> Ref:
-        """A tensor that does not vary."""
+        """Add a tensor that does not vary."""
         if id(value) not in self._known:
             name = f"w{len(self.weights)}"
             self._known[id(value)], self.weights[name] = name, value
@@ -89,18 +89,18 @@ class Builder:
         return arg
 
     def view(self, value: Value, item: Sequence[int]) -> Value:
-        """The same entries held in another shape."""
+        """Hold the same entries in another shape."""
         if tuple(item) == value.item:
             return value
         made = self.call("reshape.default", value, [-1, *item])
         return Value(made.name, tuple(item), value.shape)
 
     def full(self, value: Value) -> Value:
-        """Held in the very shape that the file gives it."""
+        """Hold the value in the very shape that the file gives it."""
         return self.view(value, value.shape)
 
     def finish(self, output: Value) -> ImportedNetwork:
-        """The network whose output is a value, flattened to (B, K)."""
+        """Return the network whose output is a value, flattened to (B, K)."""
         flat = self.view(output, (math.prod(output.shape),))
         if flat.name == "x":  # a network that does nothing still needs a call
             flat = self.call("clone.default", flat)
@@ -149,7 +149,7 @@ class ImportedNetwork(nn.Module):
         return replace(self.graph, nodes=nodes)
 
     def extra_repr(self) -> str:
-        """The input and the calls, which say what the network computes together with the weights."""
+        """Return the input and the calls, which say what the network computes together with the weights."""
         return str(self.graph)
 
 
@@ -166,7 +166,7 @@ def check_size(shape: Sequence[int], what: str) -> None:
 
 
 def broadcast(shapes: Sequence[Sequence[int]], where: str) -> Shape:
-    """The shape that several shapes broadcast to.
+    """Return the shape that several shapes broadcast to.
 
     >>> broadcast([(3, 1), (4,)], "here")
     (3, 4)

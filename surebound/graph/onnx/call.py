@@ -48,21 +48,21 @@ class Call:
     where: str
 
     def refuse(self, why: str) -> GraphError:
-        """What to raise for a use that is not supported."""
+        """Return the error for a use that is not supported."""
         return GraphError(f"{self.where}: {why}")
 
     def emit(self, op: str, *args: Any) -> Value:
-        """A call in the Graph."""
+        """Add a call to the Graph."""
         return self.builder.call(op, *args, where=self.where)
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute or its default; it must be one of those that the translation is registered with."""
+        """Return an attribute or its default; it must be one of those that the translation is registered with."""
         if name not in ATTRIBUTES[self.op]:
             raise LookupError(f"the translation of {self.op} reads {name!r} without saying so")
         return self.attributes.get(name, default)
 
     def operand(self, index: int) -> Operand | None:
-        """An operand that may be left out."""
+        """Return an operand that may be left out."""
         return self.operands[index] if index < len(self.operands) else None
 
     @property
@@ -71,21 +71,21 @@ class Call:
         return self.varying(0)
 
     def varying(self, index: int) -> Value:
-        """An operand that must depend on the input."""
+        """Return an operand that must depend on the input."""
         found = self.operand(index)
         if not isinstance(found, Value):
             raise self.refuse(f"operand {index} is constant while another one varies; that is not supported")
         return found
 
     def constant(self, index: int) -> Tensor | None:
-        """An operand that must not depend on the input, if it is there."""
+        """Return an operand that must not depend on the input, if it is there."""
         found = self.operand(index)
         if isinstance(found, Value):
             raise self.refuse(f"operand {index} depends on the network's input; it must be constant")
         return found
 
     def weight(self, index: int) -> Tensor:
-        """A float32 operand that must be there and constant."""
+        """Return a float32 operand that must be there and constant."""
         found = self.constant(index)
         if found is None or found.dtype != torch.float32:
             kind = "missing" if found is None else str(found.dtype)
@@ -93,7 +93,7 @@ class Call:
         return found
 
     def integers(self, index: int, attribute: str | None = None) -> list[int] | None:
-        """A list of whole numbers: an operand, or before some opset an attribute."""
+        """Return a list of whole numbers: an operand, or before some opset an attribute."""
         found = self.constant(index)
         if found is not None:
             return [int(v) for v in found.flatten().tolist()]
@@ -101,7 +101,7 @@ class Call:
         return None if given is None else [int(v) for v in given]
 
     def number(self, index: int, attribute: str, default: float | None) -> float | None:
-        """A number: an operand, or before some opset an attribute."""
+        """Return a number: an operand, or before some opset an attribute."""
         found = self.constant(index)
         if found is None:
             given = self.attribute(attribute, default)
@@ -111,17 +111,17 @@ class Call:
         return float(found)
 
     def held(self, value: Value, shape: Shape) -> Value:
-        """A value in a given shape without batch axis."""
+        """Hold a value in a given shape without batch axis."""
         return self.builder.view(value, shape)
 
     def axis(self, axis: int, rank: int) -> int:
-        """An axis counted from the front, checked."""
+        """Return an axis counted from the front, or refuse it."""
         if not -rank <= axis < rank:
             raise self.refuse(f"axis {axis} of a tensor with {rank} axes")
         return axis % rank
 
     def image(self, value: Value) -> Value:
-        """A value of shape (1, C, ...) held as (B, C, ...)."""
+        """Hold a value of shape (1, C, ...) as (B, C, ...)."""
         if len(value.shape) < 2 or value.shape[0] != 1:
             raise self.refuse(
                 f"its input has shape {list(value.shape)}; a batch of one, (1, C, ...), is supported"
@@ -129,11 +129,11 @@ class Call:
         return self.held(value, value.shape[1:])
 
     def from_image(self, value: Value) -> Value:
-        """A result (B, C, ...) as (1, C, ...) of the file."""
+        """Return a result (B, C, ...) as (1, C, ...) of the file."""
         return value.reshaped((1, *value.item))
 
     def aligned(self, *operands: Operand) -> tuple[list[Operand], Shape]:
-        """Operands held so that they broadcast against each other behind the batch axis, and the result's shape."""
+        """Hold operands so that they broadcast behind the batch axis; return them and the result's shape."""
         shapes = [tuple(each.shape) for each in operands]
         out = broadcast(shapes, self.where)
         check_size(out, self.where)
@@ -176,7 +176,7 @@ def check_attributes(node: Any, opset: int, where: str) -> None:
 
 
 def attributes_of(node: Any) -> dict[str, Any]:
-    """A node's attributes as plain values; tensors stay ``TensorProto``."""
+    """Return a node's attributes as plain values; tensors stay ``TensorProto``."""
     from onnx import helper
 
     found = {}

@@ -9,7 +9,7 @@ from surebound.graph.onnx.call import Call, Operand, translates
 
 
 def _axis_view(call: Call, x: Value, axis: int) -> tuple[Value, int]:
-    """A value held so that one axis of the file can be worked on, and which axis that is."""
+    """Hold a value so that one axis of the file can be worked on; return it and that axis."""
     if axis > 0 and x.shape[0] == 1:
         return call.held(x, x.shape[1:]), axis
     return call.builder.full(x), axis + 1

@@ -34,7 +34,7 @@ class _Writer:
     _kept: list[Tensor] = field(default_factory=list)  # so that ids stay theirs
 
     def name(self, value: Any) -> str:
-        """The name of an operand: a varying one has its own, a constant becomes a weight."""
+        """Return the name of an operand: a varying one has its own, a constant becomes a weight."""
         if isinstance(value, _Varying):
             return value.name
         if not isinstance(value, Tensor):
@@ -59,7 +59,7 @@ class _Varying:
 
 
 class _Arguments(dict[str, Any]):
-    """A call's arguments by name, that remember which of them somebody has asked for."""
+    """A call's arguments by name, that remember which of them were asked for."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         super().__init__(values)
@@ -74,7 +74,7 @@ class _Arguments(dict[str, Any]):
         return super().get(name, default)
 
     def tensors(self) -> list[Any]:
-        """Those that are tensors, in order."""
+        """List those that are tensors, in order."""
         return [self[name] for name, value in self.items() if isinstance(value, (Tensor, _Varying))]
 
 
@@ -128,7 +128,7 @@ def _plain(call: _Call) -> object:
 
 @_exports("softplus.default")
 def _softplus(call: _Call) -> object:
-    """log(1 + exp(beta x)) / beta; where PyTorch replaces it by x, float32 must not see a difference."""
+    """Export log(1 + exp(beta x)) / beta; where PyTorch replaces it by x, float32 must not see a difference."""
     x, beta = call.args["self"], float(call.args.get("beta", 1))
     if call.args.get("threshold", 20) < 20:
         raise _refused(call, f"threshold={call.args['threshold']}, below which it is not a softplus")
@@ -326,7 +326,7 @@ def _select(call: _Call) -> object:
 
 
 def export_program(program: Program, name: str = "surebound") -> bytes:
-    """The bytes of an ONNX file that computes what the program computes on one example."""
+    """Write the bytes of an ONNX file that computes what the program computes on one example."""
     onnx_package()
     helper, numpy_helper = (
         importlib.import_module("onnx.helper"),
@@ -380,7 +380,7 @@ def _array(value: Tensor) -> Any:
 
 
 def _arguments(node: Node, known: dict[str, Any]) -> _Arguments:
-    """A call's arguments by the names of the operator's schema."""
+    """Return a call's arguments by the names of the operator's schema."""
     names = [argument.name for argument in _schema(node).arguments]
     args, kwargs = node.arguments(known)
     return _Arguments({**dict(zip(names, args, strict=False)), **kwargs})

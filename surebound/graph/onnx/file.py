@@ -26,7 +26,7 @@ LARGEST_TENSOR = 1 << 28
 
 
 def onnx_package() -> Any:
-    """The ``onnx`` package, or an error that says how to get it."""
+    """Import the ``onnx`` package, or raise an error that says how to get it."""
     try:
         return importlib.import_module("onnx")
     except ImportError:
@@ -61,7 +61,7 @@ class Model:
 
 
 def read_bytes(path: str | Path, limit: int = LARGEST_FILE) -> bytes:
-    """A file's content; unpacked if it starts as gzip does, whatever its name."""
+    """Read a file's content; unpacked if it starts as gzip does, whatever its name."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -117,7 +117,7 @@ def parse_model(content: bytes, source: str = "the model") -> Model:
 
 
 def tensor_of(proto: Any, source: str) -> Tensor:
-    """A ``TensorProto`` as a tensor of exactly its numbers."""
+    """Convert a ``TensorProto`` to a tensor of exactly its numbers."""
     kind = type_name(proto.data_type)
     try:
         array = importlib.import_module("onnx.numpy_helper").to_array(proto)
@@ -132,7 +132,7 @@ def tensor_of(proto: Any, source: str) -> Tensor:
 
 
 def type_name(code: int) -> str:
-    """ONNX's own name of an element type: 1 -> "float32"."""
+    """Return ONNX's own name of an element type: 1 -> "float32"."""
     onnx = onnx_package()
     try:
         name = str(onnx.TensorProto.DataType.Name(code)).lower()

@@ -44,7 +44,7 @@ class Environment:
     values: Mapping[str, Operand]
 
     def value(self, name: str) -> Value:
-        """A tensor that depends on the input."""
+        """Return a tensor that depends on the input, by its name; refuse any other."""
         found = self.values.get(name)
         if found is None:
             raise GraphError(f"{self.model.source} has no tensor named {name!r}")
@@ -54,7 +54,7 @@ class Environment:
 
 
 def operators() -> list[str]:
-    """The ONNX operators that can be imported, by name."""
+    """Return the ONNX operators that can be imported, by name."""
     return sorted(set(TRANSLATIONS) | FOLDED)
 
 
@@ -96,12 +96,12 @@ def refused(model: Model) -> list[Any]:
 
 
 def network_of(model: Model) -> ImportedNetwork:
-    """The network of a model with one input and one output, example by example: (B, *input) -> (B, K)."""
+    """Return the network of a model with one input and one output, example by example: (B, *input) -> (B, K)."""
     return imported(model)[1]
 
 
 def imported(model: Model) -> tuple[Environment, ImportedNetwork]:
-    """``network_of`` together with every tensor of the file."""
+    """Return ``network_of`` together with every tensor of the file."""
     if len(model.inputs) != 1 or len(model.outputs) != 1:
         raise GraphError(
             f"{model.source} has {len(model.inputs)} inputs and {len(model.outputs)} outputs; "
@@ -145,7 +145,7 @@ def _step(builder: Builder, model: Model, node: Any, env: dict[str, Operand]) ->
 
 
 def _results(node: Any, where: str) -> list[str]:
-    """The names of a call's results; only the last ones may be left out, as those of by-products are."""
+    """Return the names of a call's results; only the last ones may be left out, as those of by-products are."""
     names = list(node.output)
     while len(names) > 1 and not names[-1] and node.op_type != "Split":
         names.pop()
@@ -191,7 +191,7 @@ def _constant(node: Any, where: str) -> Tensor:
 
 
 def _check_folding(node: Any, tensors: Sequence[Tensor | None], where: str) -> None:
-    """No constant may be larger than what fits memory, whatever a small file asks for."""
+    """Refuse a constant that is larger than what fits memory, whatever a small file asks for."""
     first = tensors[0] if tensors else None
     if node.op_type == "ConstantOfShape" and first is not None:
         check_size([int(v) for v in first.tolist()], where)
@@ -218,7 +218,7 @@ def _check_folding(node: Any, tensors: Sequence[Tensor | None], where: str) -> N
 
 
 def _reference(model: Model, node: Any, tensors: Sequence[Tensor | None], where: str) -> list[Tensor]:
-    """ONNX's own reference implementation of one call."""
+    """Run ONNX's own reference implementation of one call."""
     onnx = importlib.import_module("onnx")
     helper = importlib.import_module("onnx.helper")
     evaluator = importlib.import_module("onnx.reference").ReferenceEvaluator

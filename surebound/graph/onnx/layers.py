@@ -26,7 +26,7 @@ def _list(call: Call, name: str, default: int, rank: int) -> list[int]:
 def _pads(
     call: Call, size: list[int], kernel: list[int], strides: list[int], dilations: list[int]
 ) -> list[list[int]]:
-    """Padding of every axis of space, [before, after]."""
+    """Return the padding of every axis of space, [before, after]."""
     rank, mode = len(size), call.attribute("auto_pad", "NOTSET")
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         pads = []
@@ -52,7 +52,7 @@ def _padded(call: Call, x: Value, pads: list[list[int]], value: float) -> Value:
 
 
 def _kernel(call: Call, weight: Tensor) -> list[int]:
-    """The window of a convolution, which the file says twice."""
+    """Return the window of a convolution, which the file says twice."""
     kernel = list(weight.shape[2:])
     if call.attribute("kernel_shape") not in (None, kernel):
         raise call.refuse(
@@ -172,7 +172,7 @@ def _global_pool(call: Call) -> Operand:
 
 @translates("Resize", "Upsample", reads=("mode", "nearest_mode", "coordinate_transformation_mode"))
 def _resize(call: Call) -> Operand:
-    """Nearest neighbour by whole factors; anything else interpolates in ways that differ between versions."""
+    """Translate nearest neighbour by whole factors; anything else interpolates in ways that differ between versions."""
     x = call.image(call.x)
     rank = len(x.item) - 1
     scales = call.constant(1 if call.op == "Upsample" or call.opset < 11 else 2)

@@ -142,7 +142,7 @@ def _concat(call: Call) -> Operand:
 
 
 def _spread(call: Call, constant: Tensor) -> Value:
-    """A constant beside values that vary needs a batch axis: zeros shaped after the input, plus it; exact."""
+    """Give a constant a batch axis, to stand beside values that vary: zeros shaped after the input, plus it; exact."""
     builder, size = call.builder, math.prod(constant.shape)
     first = builder.call("slice.Tensor", builder.view(builder.input, (math.prod(builder.shape),)), 1, 0, 1)
     zeros = builder.call("zeros_like.default", builder.call("expand.default", first, [-1, size]))

@@ -14,7 +14,7 @@ from surebound.rules.mip.expression import Encoder, Expression
 def encode_apart(
     op: Callable[..., Any], encoder: Encoder, shape: None, x: Expression, *args: Any, **kwargs: Any
 ) -> list[Expression]:
-    """The parts into which ``op`` cuts a tensor."""
+    """Encode the parts into which ``op`` cuts a tensor."""
     numbers = torch.arange(x.size).reshape(x.shape)
     return [
         x.take(part.reshape(-1).numpy().astype(np.intp), tuple(part.shape))

@@ -28,7 +28,7 @@ Operand = Expression | Tensor | float | int
 def encode_sum(
     encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Operand, *, alpha: float = 1
 ) -> Expression:
-    """x + alpha y."""
+    """Encode x + alpha y."""
     a, b = broadcast(x, shape), broadcast(y, shape)
     matrix, constant = combine([(1.0, a), (float(alpha), b)], encoder.width)
     ends = np.sort(np.stack([alpha * b.lower, alpha * b.upper]), axis=0)
@@ -38,12 +38,12 @@ def encode_sum(
 def encode_difference(
     encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Operand, *, alpha: float = 1
 ) -> Expression:
-    """x - alpha y."""
+    """Encode x - alpha y."""
     return encode_sum(encoder, shape, x, y, alpha=-alpha)
 
 
 def encode_product(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Operand) -> Expression:
-    """x y where one of them is constant."""
+    """Encode x y where one of them is constant."""
     if isinstance(x, Expression) and isinstance(y, Expression):
         raise BoundError(
             "the product of two varying tensors is not piecewise linear: LP and MIP cannot follow it"
@@ -54,7 +54,7 @@ def encode_product(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Oper
 
 
 def encode_quotient(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Operand) -> Expression:
-    """x / y where y is constant."""
+    """Encode x / y where y is constant."""
     if isinstance(y, Expression):
         raise BoundError("division by a varying tensor is not piecewise linear: LP and MIP cannot follow it")
     slope = 1.0 / _numbers(y, shape)
@@ -64,14 +64,14 @@ def encode_quotient(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Ope
 def encode_concatenation(
     encoder: Encoder, shape: tuple[int, ...], parts: Sequence[Operand], dim: int = 0
 ) -> Expression:
-    """Tensors joined along an axis that exists."""
+    """Encode tensors joined along an axis that exists."""
     return _joined(shape, parts, dim, np.concatenate)
 
 
 def encode_stack(
     encoder: Encoder, shape: tuple[int, ...], parts: Sequence[Operand], dim: int = 0
 ) -> Expression:
-    """Tensors joined along a new axis."""
+    """Encode tensors joined along a new axis."""
     return _joined(shape, parts, dim, np.stack)
 
 
@@ -92,7 +92,7 @@ def _expression(value: Operand) -> Expression:
 
 
 def broadcast(value: Operand, shape: tuple[int, ...]) -> Expression:
-    """An operand with the shape of the result."""
+    """Broadcast an operand to the shape of the result."""
     expression = _expression(value)
     if expression.shape == shape:
         return expression

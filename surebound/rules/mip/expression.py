@@ -1,4 +1,4 @@
-"""What the MIP column works on: tensors as affine expressions of variables, and their encoder.
+"""Tensors as affine expressions of MIP variables, and their encoder.
 
 Affine operators are substituted into expressions and cost no variable. Only what bends adds some
 (Tjeng, Xiao and Tedrake, Evaluating robustness of neural networks with mixed integer programming, 2019).
@@ -37,27 +37,27 @@ class Expression:
         return len(self.constant)
 
     def take(self, index: Indices, shape: tuple[int, ...] | None = None) -> Expression:
-        """Some entries, repeated or moved: index (E',)."""
+        """Select entries, repeated or moved: index (E',)."""
         shape = shape if shape is not None else (len(index),)
         return Expression(
             self.matrix[index], self.constant[index], self.lower[index], self.upper[index], shape
         )
 
     def bounded(self, lower: Vector, upper: Vector) -> Expression:
-        """The same with the tighter of two pairs of bounds; NaN tells nothing."""
+        """Intersect the bounds with another pair; NaN tells nothing."""
         return dataclasses.replace(
             self, lower=np.fmax(self.lower, lower.ravel()), upper=np.fmin(self.upper, upper.ravel())
         )
 
 
 def constant_expression(value: Vector) -> Expression:
-    """A tensor that does not vary."""
+    """Make the expression of a tensor that does not vary."""
     flat = np.asarray(value, dtype=np.float64).ravel()
     return Expression(scipy.sparse.csr_array((len(flat), 0)), flat, flat, flat, np.shape(value))
 
 
 def stack(parts: list[Expression]) -> Expression:
-    """All entries of several expressions, one after the other: shape (sum of E,)."""
+    """Stack the entries of several expressions, one after the other: shape (sum of E,)."""
     width = max(part.matrix.shape[1] for part in parts)
     return Expression(
         scipy.sparse.csr_array(
@@ -71,7 +71,7 @@ def stack(parts: list[Expression]) -> Expression:
 
 
 def widened(matrix: scipy.sparse.csr_array, width: int) -> scipy.sparse.csr_array:
-    """The matrix with zero columns added on the right."""
+    """Return the matrix with zero columns added on the right."""
     return scipy.sparse.csr_array(
         (matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], width)
     )
@@ -91,7 +91,7 @@ class Encoder:
         self.width = 0  # V so far
 
     def copy(self) -> Encoder:
-        """Another encoder that starts with everything of this one."""
+        """Return another encoder that starts with everything of this one."""
         other = Encoder()
         other._lower, other._upper = list(self._lower), list(self._upper)
         other._integral, other._rows = list(self._integral), list(self._rows)
@@ -99,11 +99,11 @@ class Encoder:
         return other
 
     def variables(self, lower: Vector, upper: Vector, shape: tuple[int, ...] | None = None) -> Expression:
-        """New continuous variables; their bounds must be finite."""
+        """Add continuous variables; their bounds must be finite."""
         return self._new(lower, upper, False, shape)
 
     def binaries(self, count: int) -> Expression:
-        """New variables in {0, 1}."""
+        """Add variables in {0, 1}."""
         return self._new(np.zeros(count), np.ones(count), True, None)
 
     def _new(self, lower: Vector, upper: Vector, integral: bool, shape: tuple[int, ...] | None) -> Expression:
@@ -122,15 +122,15 @@ class Encoder:
         return Expression(matrix, np.zeros(count), lower, upper, shape if shape is not None else (count,))
 
     def at_least(self, terms: Terms, bound: Vector | float) -> None:
-        """Rows ``sum of coefficient * expression >= bound``, one per entry; coefficients (E,)."""
+        """Add rows ``sum of coefficient * expression >= bound``, one per entry; coefficients (E,)."""
         self._constrain(terms, bound, np.inf)
 
     def at_most(self, terms: Terms, bound: Vector | float) -> None:
-        """Rows ``sum of coefficient * expression <= bound``, one per entry."""
+        """Add rows ``sum of coefficient * expression <= bound``, one per entry."""
         self._constrain(terms, -np.inf, bound)
 
     def equal(self, terms: Terms, value: Vector | float) -> None:
-        """Rows ``sum of coefficient * expression == value``, one per entry."""
+        """Add rows ``sum of coefficient * expression == value``, one per entry."""
         self._constrain(terms, value, value)
 
     def _constrain(self, terms: Terms, low: Vector | float, high: Vector | float) -> None:
@@ -139,7 +139,7 @@ class Encoder:
             self._rows.append((matrix, low - constant, high - constant))
 
     def materialised(self, x: Expression, dense: int) -> Expression:
-        """x with a variable of its own for every entry that has more than ``dense`` terms."""
+        """Give every entry of x that has more than ``dense`` terms a variable of its own."""
         chosen = np.flatnonzero(np.diff(x.matrix.indptr) > dense)
         if not len(chosen):
             return x
@@ -149,7 +149,7 @@ class Encoder:
         return replaced(x, chosen, new)
 
     def system(self) -> tuple[scipy.sparse.csr_array, Vector, Vector]:
-        """All rows: matrix (M, V), row_lower (M,), row_upper (M,)."""
+        """Return all rows: matrix (M, V), row_lower (M,), row_upper (M,)."""
         if not self._rows:
             return scipy.sparse.csr_array((0, self.width)), np.zeros(0), np.zeros(0)
         blocks = [widened(matrix, self.width) for matrix, _, _ in self._rows]
@@ -158,12 +158,12 @@ class Encoder:
         return matrix, lower, upper
 
     def domain(self) -> tuple[Vector, Vector, NDArray[np.bool_]]:
-        """Bounds (V,) and integrality (V,) of the variables."""
+        """Return bounds (V,) and integrality (V,) of the variables."""
         return np.concatenate(self._lower), np.concatenate(self._upper), np.concatenate(self._integral)
 
 
 def combine(terms: Terms, width: int) -> tuple[scipy.sparse.csr_array, Vector]:
-    """Sum of coefficient times expression, row by row: matrix (E, width) and constant (E,)."""
+    """Sum coefficients times expressions, row by row: matrix (E, width) and constant (E,)."""
     size = terms[0][1].size
     matrix, constant = scipy.sparse.csr_array((size, width)), np.zeros(size)
     for coefficient, expression in terms:
@@ -176,21 +176,21 @@ def combine(terms: Terms, width: int) -> tuple[scipy.sparse.csr_array, Vector]:
 
 
 def scaled_rows(matrix: scipy.sparse.csr_array, scale: Vector) -> scipy.sparse.csr_array:
-    """diag(scale) @ matrix."""
+    """Return diag(scale) @ matrix."""
     data = matrix.data * np.repeat(scale, np.diff(matrix.indptr))
     # Own indices: a caller that drops zeros works in place.
     return scipy.sparse.csr_array((data, matrix.indices.copy(), matrix.indptr.copy()), shape=matrix.shape)
 
 
 def replaced(x: Expression, index: Indices, new: Expression) -> Expression:
-    """x with the entries ``index`` (N,) replaced by those of ``new`` (N,)."""
+    """Replace the entries ``index`` (N,) of x by those of ``new`` (N,)."""
     order = np.arange(x.size)
     order[index] = x.size + np.arange(len(index))
     return stack([x, new]).take(order, x.shape)
 
 
 def scale_and_shift(x: Expression, slope: Vector, intercept: Vector) -> Expression:
-    """slope * x + intercept, entry by entry; a slope of 0 leaves a constant."""
+    """Return slope * x + intercept, entry by entry; a slope of 0 leaves a constant."""
     matrix = scaled_rows(x.matrix, slope)
     matrix.eliminate_zeros()
     with np.errstate(invalid="ignore"):  # 0 * inf
@@ -200,5 +200,5 @@ def scale_and_shift(x: Expression, slope: Vector, intercept: Vector) -> Expressi
 
 
 def elements(shape: tuple[int, ...]) -> int:
-    """How many entries a tensor of this shape has."""
+    """Count the entries of a tensor of this shape."""
     return math.prod(shape)

@@ -29,7 +29,7 @@ Apply = Callable[[Tensor], Tensor]  # (N, *in) float64 -> (N, *out)
 def affine_matrix(
     apply: Apply, in_shape: tuple[int, ...], moves: bool
 ) -> tuple[scipy.sparse.csr_array, Vector]:
-    """A (out, in) and b (out,) of an affine map of examples of shape ``in_shape`` (no batch axis)."""
+    """Return A (out, in) and b (out,) of an affine map of examples of shape ``in_shape`` (no batch axis)."""
     zero = apply(torch.zeros(1, *in_shape, dtype=torch.float64))
     constant = zero.reshape(-1).numpy()
     if moves:
@@ -38,7 +38,7 @@ def affine_matrix(
 
 
 def _moved(apply: Apply, in_shape: tuple[int, ...]) -> scipy.sparse.csr_array:
-    """Entries keep their value up to the sign: number them from 1 and see where they are."""
+    """Return the matrix of an operator that moves entries, up to the sign, by running it on their numbers from 1."""
     size = math.prod(in_shape)
     numbers = torch.arange(1, size + 1, dtype=torch.float64).reshape(1, *in_shape)
     found = apply(numbers).reshape(-1).numpy()
@@ -69,7 +69,7 @@ def conv2d_matrix(
     in_shape: tuple[int, ...], out_shape: tuple[int, ...], weight: Tensor, bias: Tensor | None = None,
     stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
 ) -> scipy.sparse.csr_array:  # fmt: skip
-    """A 2-d convolution (C, H, W) -> (O, H', W'), from the inputs that each of its L positions sees."""
+    """Return the matrix of a 2-d convolution (C, H, W) -> (O, H', W') from the inputs that its L positions see."""
     channels_out, per_group = weight.shape[0], math.prod(weight.shape[1:])
     positions = math.prod(out_shape[1:])
     if channels_out * positions * per_group > MOST_ENTRIES:
@@ -93,7 +93,7 @@ def conv2d_matrix(
 
 
 def in_double(value: Any) -> Any:
-    """Arguments of an operator with every floating point tensor as float64."""
+    """Convert every floating point tensor among an operator's arguments to float64."""
     if isinstance(value, Tensor):
         return value.detach().double() if value.is_floating_point() else value.detach()
     if isinstance(value, (list, tuple)):

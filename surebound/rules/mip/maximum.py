@@ -24,7 +24,7 @@ _DENSE = 2
 
 
 def encode_maximum(encoder: Encoder, x: Expression, groups: Indices, shape: tuple[int, ...]) -> Expression:
-    """max over each row of ``groups`` (G, N), entries of x; -1 stands for no entry.
+    """Encode the maximum of each row of ``groups`` (G, N), entries of x; -1 stands for no entry.
 
     An entry whose upper bound is not above the largest lower bound cannot win and is left out; where one is
     left, it is the result. Else y >= x_i, y <= x_i + (u - l_i) (1 - b_i), sum b_i = 1.
@@ -66,13 +66,13 @@ def encode_max_pool(
     encoder: Encoder, shape: tuple[int, ...], x: Expression, kernel_size: Any, stride: Any = (),
     padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
 ) -> Expression:  # fmt: skip
-    """Max-pooling of any rank; ``shape`` is (1, C, *out)."""
+    """Encode max-pooling of any rank; ``shape`` is (1, C, *out)."""
     windows, _sizes = pool_windows(x.shape, kernel_size, stride, padding, dilation, ceil_mode)
     return encode_maximum(encoder, x, windows.numpy(), shape)
 
 
 def encode_larger(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Operand) -> Expression:
-    """maximum(x, y), either or both varying."""
+    """Encode maximum(x, y), either or both varying."""
     both = stack([broadcast(x, shape), broadcast(y, shape)])
     half = both.size // 2
     pairs = np.stack([np.arange(half), half + np.arange(half)], axis=1)
@@ -80,7 +80,7 @@ def encode_larger(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Opera
 
 
 def encode_smaller(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Operand) -> Expression:
-    """minimum(x, y) = -maximum(-x, -y)."""
+    """Encode minimum(x, y) = -maximum(-x, -y)."""
     return _negated(
         encode_larger(encoder, shape, _negated(broadcast(x, shape)), _negated(broadcast(y, shape)))
     )
@@ -89,7 +89,7 @@ def encode_smaller(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Oper
 def encode_largest(
     encoder: Encoder, shape: tuple[int, ...], x: Expression, dim: Any = (), keepdim: bool = False
 ) -> Expression:
-    """The largest entry along some axes (amax)."""
+    """Encode the largest entry along some axes (amax)."""
     axes = tuple(range(len(x.shape))) if dim == () or dim == [] else _axes(dim, len(x.shape))
     kept = [axis for axis in range(len(x.shape)) if axis not in axes]
     numbers = np.arange(x.size).reshape(x.shape).transpose(*kept, *axes)
@@ -100,7 +100,7 @@ def encode_largest(
 def encode_smallest(
     encoder: Encoder, shape: tuple[int, ...], x: Expression, dim: Any = (), keepdim: bool = False
 ) -> Expression:
-    """The smallest entry along some axes (amin)."""
+    """Encode the smallest entry along some axes (amin)."""
     return _negated(encode_largest(encoder, shape, _negated(x), dim, keepdim))
 
 
@@ -113,5 +113,5 @@ def _negated(x: Expression) -> Expression:
 
 
 def _spread(x: Expression, index: Indices, size: int) -> Expression:
-    """Entries of x at ``index`` of a longer expression that is 0 elsewhere."""
+    """Put the entries of x at ``index`` of a longer expression that is 0 elsewhere."""
     return replaced(constant_expression(np.zeros(size)), index, x)

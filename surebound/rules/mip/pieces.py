@@ -18,7 +18,7 @@ _DENSE = 2
 
 
 def encode_pieces(encoder: Encoder, pieces: Pieces, x: Expression) -> Expression:
-    """f(x) for a continuous piecewise linear f."""
+    """Encode f(x) for a continuous piecewise linear f."""
     starts, slopes, intercepts = (np.array(column, dtype=np.float64) for column in zip(*pieces, strict=True))
     breaks = starts[1:]
     first = np.searchsorted(breaks, x.lower, side="right")  # the piece of the lower end
@@ -38,7 +38,7 @@ def _encode_two(
     encoder: Encoder, x: Expression, breaks: Vector, slopes: Vector, intercepts: Vector,
     first: NDArray[np.intp], last: NDArray[np.intp],
 ) -> Expression:  # fmt: skip
-    """Left line L1 up to t, right line L2 after it (Tjeng et al. 2019, eq. 6-10, for any two slopes).
+    """Encode a left line L1 up to t and a right line L2 after it (Tjeng et al. 2019, eq. 6-10, for any two slopes).
 
     With sign s = 1 for a convex bend and -1 for a concave one: s y >= s L1, s y >= s L2,
     s y <= s L1 + |bend| (u - t) a and s y <= s L2 + |bend| (t - l) (1 - a); a = 1 means x >= t.
@@ -64,7 +64,7 @@ def _encode_many(
     encoder: Encoder, x: Expression, breaks: Vector, slopes: Vector, intercepts: Vector,
     first: NDArray[np.intp], last: NDArray[np.intp],
 ) -> Expression:  # fmt: skip
-    """A binary b_j and a copy x_j of x per piece: sum b_j = 1, sum x_j = x, y = sum (slope_j x_j + c_j b_j).
+    """Add a binary b_j and a copy x_j of x per piece: sum b_j = 1, sum x_j = x, y = sum (slope_j x_j + c_j b_j).
 
     The convex hull of the graph of f (disaggregated convex combination; Vielma, Ahmed and Nemhauser, 2010).
     """

@@ -30,13 +30,13 @@ from surebound.rules.windows import pool_windows
 
 @dataclass(frozen=True)
 class Choice:
-    """y >= x[index] - paid; y <= x[index] + paid where that entry surely wins, else y <= top. (A minimum: negated.)"""
+    """y >= x[index] - error; y <= x[index] + error where it surely wins, else y <= top. (A minimum: negated.)"""
 
     in_shape: torch.Size  # (B, *in)
     index: Tensor  # (B, *out), into x.flatten(1)
     sure: Tensor  # (B, *out): 1 where the entry wins whatever the input, else 0
-    paid: Tensor  # (B, *out): rounding of sums of coefficients
-    top: Tensor  # (B, *out): paid where sure, else the upper bound
+    error: Tensor  # (B, *out): rounding of sums of coefficients
+    top: Tensor  # (B, *out): error where sure, else the upper bound
     absolute: Tensor  # (B,), float64
     sign: float  # 1: maximum, -1: minimum
 
@@ -53,7 +53,7 @@ class Choice:
         kept = (negative + positive * self.sure).reshape(*a.shape[:2], -1)  # (S, B, N)
         flat = kept.new_zeros(*a.shape[:2], math.prod(self.in_shape[1:]))
         flat = flat.scatter_add(2, by_rows(self.index).expand(kept.shape), kept)
-        offset = dot(positive, self.top) - dot(negative, self.paid) + self.absolute
+        offset = dot(positive, self.top) - dot(negative, self.error) + self.absolute
         return Pulled(((flat * self.sign).reshape(*a.shape[:2], *self.in_shape[1:]),), offset)
 
     def select(self, index: Index) -> Choice:
@@ -61,14 +61,14 @@ class Choice:
             self,
             index=self.index[index],
             sure=self.sure[index],
-            paid=self.paid[index],
+            error=self.error[index],
             top=self.top[index],
             absolute=self.absolute[index],
         )
 
 
 def choose(ctx: Context, x: Interval, windows: Tensor, shape: Sequence[int], sign: float = 1.0) -> Choice:
-    """``windows`` (P, W): flat positions of the entries that each of P outputs looks at; -1 for none."""
+    """Relax the largest entry of windows (P, W): flat positions of what each of P outputs looks at; -1 for none."""
     lower, upper = (x.lower, x.upper) if sign > 0 else (-x.upper, -x.lower)
     batch, (outputs, width) = x.shape[0], windows.shape
     missing = windows.reshape(-1) < 0
@@ -84,38 +84,38 @@ def choose(ctx: Context, x: Interval, windows: Tensor, shape: Sequence[int], sig
     sure = best >= others
     index = windows.expand(batch, -1, -1).gather(2, which.unsqueeze(2)).squeeze(2).clamp(min=0)
     top = highs.amax(2)
-    paid, absolute = _payments(ctx, x, windows, index, top)
-    top = torch.where(sure, paid, top)
+    error, absolute = _rounding_bounds(ctx, x, windows, index, top)
+    top = torch.where(sure, error, top)
     if ctx.soundness is not Soundness.NONE:
         rate = 2 * dot_rounding(torch.Size((batch, *shape)), x.dtype) + FEW_ROUNDINGS
         top = round_up(top.double() + rate * top.double().abs(), x.dtype)
-        paid = round_up(paid.double() * (1 + rate), x.dtype)
+        error = round_up(error.double() * (1 + rate), x.dtype)
     out = (batch, *shape)
     sure_number = sure.to(x.dtype)
     return Choice(
         x.shape,
         index.reshape(out),
         sure_number.reshape(out),
-        paid.reshape(out),
+        error.reshape(out),
         top.reshape(out),
         absolute,
         sign,
     )
 
 
-def _payments(
+def _rounding_bounds(
     ctx: Context, x: Interval, windows: Tensor, index: Tensor, like: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """An entry that several windows look at gets a sum of coefficients: its rounding, and underflow."""
+    """Bound the rounding and underflow of the sum of coefficients that an entry of several windows gets."""
     zero = torch.zeros(x.shape[0], dtype=torch.float64, device=like.device)
     if ctx.soundness is Soundness.NONE:
         return torch.zeros_like(like), zero
     used = windows[windows >= 0]
     repeats = int(torch.bincount(used).max()) if used.numel() else 1
     size = by_rows(x.magnitude).gather(1, index).double()
-    paid = size * gamma(repeats + 2, x.dtype) if repeats > 1 else torch.zeros_like(size)
+    error = size * gamma(repeats + 2, x.dtype) if repeats > 1 else torch.zeros_like(size)
     largest = per_example(x.magnitude.double())
-    return round_up(paid, x.dtype), zero + 16.0 * like.shape[1] * repeats * tiny(x.dtype) * (1 + largest)
+    return round_up(error, x.dtype), zero + 16.0 * like.shape[1] * repeats * tiny(x.dtype) * (1 + largest)
 
 
 def max_pool(
@@ -128,7 +128,7 @@ def max_pool(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Choice | None:
-    """x (B, C, *size). Padding never wins."""
+    """Relax max-pooling of x (B, C, *size). Padding never wins."""
     if len(x.shape) != rank + 2:
         return None
     windows, sizes = pool_windows(x.shape, kernel, stride, padding, dilation, ceil_mode)
@@ -136,7 +136,7 @@ def max_pool(
 
 
 def extreme(sign: float, ctx: Context, x: Interval, dim: Any = (), keepdim: bool = False) -> Choice | None:
-    """amax (sign 1) or amin (-1) over some axes, not over the batch."""
+    """Relax amax (sign 1) or amin (-1) over some axes, not over the batch."""
     rank = len(x.shape)
     dims = [dim] if isinstance(dim, int) else list(dim)
     dims = sorted({d % rank for d in dims}) if dims else list(range(rank))

@@ -54,5 +54,5 @@ def relu_chord(lower: Tensor, upper: Tensor) -> ends.Hinge:
 
 
 def within(known: Interval, center: Tensor, radius: Tensor) -> Interval:
-    """Both ``known`` and centre -+ radius hold; differentiable in all of them."""
+    """Intersect ``known`` with centre -+ radius; differentiable in all of them."""
     return Interval(*_Within.apply(known.lower, known.upper, center, radius))  # type: ignore[no-untyped-call]

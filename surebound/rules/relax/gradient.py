@@ -72,7 +72,7 @@ def pull_lines(
 
 
 def largest(a: Tensor, center: Tensor, radius: Tensor) -> Tensor:
-    """max of a.x over a box, a (S, B, *n), center and radius (B, *n): (S, B), differentiable in a."""
+    """Return max a.x (S, B) over a box, a (S, B, *n), center and radius (B, *n); differentiable in a."""
     if center.requires_grad or radius.requires_grad or a.dim() == 2:
         each = a * center + a.abs() * radius
         return each.flatten(2).sum(2) if a.dim() > 2 else each
@@ -81,6 +81,6 @@ def largest(a: Tensor, center: Tensor, radius: Tensor) -> Tensor:
 
 
 def along(a: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """a.v (S, B) for a (S, B, *n), v (1, *n) or with 1 for axes along which it is the same; use the a returned."""
+    """Return a.v (S, B) for a (S, B, *n), v (1, *n) or with 1 along axes where it is constant; use the a returned."""
     result: tuple[Tensor, Tensor] = _Along.apply(a, v)  # type: ignore[no-untyped-call]
     return result

@@ -47,7 +47,7 @@ class Join:
         return Pulled(tuple(back), offset)
 
     def forward(self, parts: Sequence[Tensor]) -> Tensor:
-        """The parts put together: the operator itself. Constants of a stack have the new axis already."""
+        """Join the parts: the operator itself. Constants of a stack have the new axis already."""
         shaped = [
             part.unsqueeze(self.dim) if self.stacked and constant is None else part
             for part, constant in zip(parts, self.constants, strict=True)
@@ -61,7 +61,7 @@ class Join:
 
 
 def join_parts(ctx: Context, parts: Sequence[Any], dim: int = 0, *, stacked: bool = False) -> Join | None:
-    """cat, or stack as a cat of parts with a new axis; not along the batch."""
+    """Relax cat, or stack as a cat of parts with a new axis; not along the batch."""
     rank = len(parts[0].shape) + int(stacked)
     axis = dim % rank
     if axis == 0:

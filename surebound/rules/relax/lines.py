@@ -1,10 +1,10 @@
-"""Linear relaxations: what a backward pass needs to know of an operator that is not affine in one argument.
+"""Linear relaxations: how a backward pass goes through an operator that is not affine in one argument.
 
 A relaxation ``pull``s coefficients a (S, B, *out) of the operator's output y back to its varying operands: for all
 operand values within their bounds, sum(a y) <= sum_k sum(coefficients_k x_k) + offset. In the sound modes this holds
-of the numbers as computed: roundings of the coefficients are paid in the intercepts, once per region, because they
-cost at most |a| |slope| u max|x| whatever the specification (docs/soundness.md); or they are ``owed``, for the affine
-layer before to pay for, which has to multiply |coefficients| with something larger than max|x| anyway.
+of the numbers as computed: the coefficients' rounding error bound is in the intercepts, once per region, because it
+is at most |a| |slope| u max|x| whatever the specification (docs/soundness.md); or it is left (``owes``) to the affine
+layer before, which has to multiply |coefficients| with something larger than max|x| anyway.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Slopes = Literal["adaptive", "zero", "one", "upper"]
 
 @dataclass(frozen=True)
 class Pulled:
-    """Coefficients of the operands, in the order of the call's arguments, and what is left over."""
+    """Coefficients of the operands, in the order of the call's arguments, and the offset."""
 
     coefficients: tuple[Tensor, ...]  # each (S, B, *operand)
     offset: Tensor  # (S, B), float64
@@ -55,7 +55,7 @@ class Pulled:
 
 
 class Relaxation(Protocol):
-    """See the module's docstring."""
+    """The backward step of a call: coefficients of its value become coefficients of its operands, plus an offset."""
 
     @property
     def loose(self) -> Tensor | bool:
@@ -63,13 +63,13 @@ class Relaxation(Protocol):
 
     @property
     def owes(self) -> float:
-        """Relative rounding of the coefficients it gives that the offset does not pay for."""
+        """Relative rounding error of the coefficients that the offset does not cover: the step before must add it."""
 
     def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
-        """``slope`` (B, *out) or (S, B, *out) replaces the lower slope where that is free."""
+        """Take coefficients a (S, B, *out) back to the operands; ``slope`` replaces the lower one where it is free."""
 
     def select(self, index: Index) -> Relaxation:
-        """The relaxation of some examples of the batch."""
+        """Return the relaxation of some examples of the batch."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Lines:
         return torch.zeros_like(top) if self.lower_intercept is None else self.lower_intercept, top
 
     def pull(self, a: Tensor, slope: Tensor | None = None, price: rows.Price | None = None) -> Pulled:
-        """``price``: compute this of the coefficients too, if that saves a pass over them."""
+        """Take coefficients back to the operands; ``price``: what to sum over the new ones in the same pass."""
         lower = self._lower(slope)
         below, above, exact = lower[0], self.upper[0], lower[0] is self.upper[0]
         own = len(self.upper) == 1 and self.shapes[0][1:] == a.shape[2:]
@@ -121,13 +121,13 @@ class Lines:
         return Pulled((back,), offset, priced)
 
     def _lower(self, slope: Tensor | None) -> tuple[Slope, ...]:
-        """The lower slopes, the first replaced where it is free."""
+        """Return the lower slopes, the first replaced where it is free."""
         if slope is None or self.free is None:
             return self.lower
         return (torch.where(self.free, slope.clamp(*self.free_range), self.lower[0]), *self.lower[1:])
 
     def _broadcast(self, a: Tensor, lower: tuple[Slope, ...]) -> Pulled:
-        """``pull`` for several operands, operands that were repeated, and slopes that are numbers."""
+        """Take coefficients back to several operands or repeated ones, or through slopes that are numbers."""
         positive = a.clamp(min=0)
         negative = a - positive  # exact
         back = [
@@ -141,7 +141,7 @@ class Lines:
         return Pulled(self._spread(back), offset)
 
     def with_lower(self, slopes: Slopes) -> Lines:
-        """Another lower slope where it is free."""
+        """Replace the lower slope where it is free."""
         if self.free is None or slopes == "adaptive" or not isinstance(self.lower[0], Tensor):
             return self
         if slopes == "upper" and self.lower_intercept is None and self.free_range == (0.0, 1.0):
@@ -182,7 +182,7 @@ def lines(
     free: Tensor | None = None,
     free_range: tuple[float, float] = (0.0, 1.0),
 ) -> Lines:
-    """Lines that hold of the operator itself (intercepts in float64 in the sound modes), with our rounding paid.
+    """Make lines sound as computed, from lines of the exact operator (intercepts in float64 in the sound modes).
 
     The same slope objects on both sides mean that the operator is affine.
     """
@@ -190,8 +190,8 @@ def lines(
     absolute = torch.zeros(out[0], dtype=torch.float64, device=lower_intercept.device)
     if ctx.soundness is not Soundness.NONE:
         for k, x in enumerate(operands):
-            lower_intercept = lower_intercept - _paid(lower[k], x, out, free, free_range)
-            upper_intercept = upper_intercept + _paid(upper[k], x, out, None, free_range)
+            lower_intercept = lower_intercept - _rounding_bound(lower[k], x, out, free, free_range)
+            upper_intercept = upper_intercept + _rounding_bound(upper[k], x, out, None, free_range)
             largest = per_example(x.magnitude.double()) if x.shape.numel() else absolute
             absolute = absolute + 16.0 * math.prod(out[1:]) * tiny(dtype) * (1 + largest)
         # The dot product with the coefficients, and our own arithmetic on the intercepts.
@@ -204,10 +204,10 @@ def lines(
     )
 
 
-def _paid(
+def _rounding_bound(
     slope: Slope, x: Interval, out: torch.Size, free: Tensor | None, free_range: tuple[float, float]
 ) -> Tensor:
-    """What rounding of a * slope, summed over the entries that one x was broadcast to, may cost: (B, *out)."""
+    """Bound the rounding error (B, *out) of a * slope, summed over the entries that one x was broadcast to."""
     wide = x.magnitude.double().expand(out)
     size = (
         slope.double().abs().expand(out) if isinstance(slope, Tensor) else torch.full_like(wide, abs(slope))

@@ -17,7 +17,7 @@ Operand = Interval | Tensor | float | int
 
 
 def sum_lines(ctx: Context, x: Operand, y: Operand, alpha: float = 1) -> Lines | None:
-    """x + alpha y, both varying: affine, one or two roundings."""
+    """Relax x + alpha y, both varying: affine, one or two roundings."""
     if not (isinstance(x, Interval) and isinstance(y, Interval)):
         return None  # affine in one operand
     out = joint_shape(x, y)
@@ -28,12 +28,12 @@ def sum_lines(ctx: Context, x: Operand, y: Operand, alpha: float = 1) -> Lines |
 
 
 def difference_lines(ctx: Context, x: Operand, y: Operand, alpha: float = 1) -> Lines | None:
-    """x - alpha y."""
+    """Relax x - alpha y."""
     return sum_lines(ctx, x, y, -alpha)
 
 
 def reverse_difference_lines(ctx: Context, x: Operand, y: Operand, alpha: float = 1) -> Lines | None:
-    """y - alpha x; the operands stay in the order of the call."""
+    """Relax y - alpha x; the operands stay in the order of the call."""
     if not (isinstance(x, Interval) and isinstance(y, Interval)):
         return None
     turned = sum_lines(ctx, y, x, -alpha)
@@ -44,7 +44,7 @@ def reverse_difference_lines(ctx: Context, x: Operand, y: Operand, alpha: float 
 
 
 def product_lines(ctx: Context, x: Operand, y: Operand) -> Lines | None:
-    """x y of two different tensors, between two of McCormick's four planes. Truth values have no lines."""
+    """Relax x y of two different tensors between two of McCormick's four planes. Truth values have no lines."""
     if not (isinstance(x, Interval) and isinstance(y, Interval)) or torch.bool in (x.dtype, y.dtype):
         return None
     shape = joint_shape(x, y)
@@ -59,12 +59,12 @@ def product_lines(ctx: Context, x: Operand, y: Operand) -> Lines | None:
 
 
 def maximum_lines(ctx: Context, x: Operand, y: Operand) -> Lines:
-    """max(x, y) = y + relu(x - y): exact in floating point."""
+    """Relax max(x, y) = y + relu(x - y): exact in floating point."""
     return _extreme(ctx, x, y, 1.0)
 
 
 def minimum_lines(ctx: Context, x: Operand, y: Operand) -> Lines:
-    """min(x, y) = y - relu(y - x)."""
+    """Relax min(x, y) = y - relu(y - x)."""
     return _extreme(ctx, x, y, -1.0)
 
 
@@ -105,7 +105,7 @@ def _mix(
     top: Tensor,
     dtype: torch.dtype,
 ) -> Lines:
-    """s x + (1 - s) y + t on both sides; constants go into the intercepts. 1 - s is exact for s in [0, 1] as used."""
+    """Make lines s x + (1 - s) y + t; constants go into the intercepts. 1 - s is exact for s in [0, 1] as used."""
     operands, lower, upper = [], [], []
     for value, low, high in ((x, below, above), (y, 1 - below, 1 - above)):
         if isinstance(value, Interval):
@@ -124,7 +124,7 @@ def _mix(
 
 
 def where_lines(ctx: Context, condition: Any, x: Operand, y: Operand) -> Lines | None:
-    """x where a constant condition holds, else y: exact."""
+    """Relax x where a constant condition holds, else y: exact."""
     if isinstance(condition, Interval):
         return None
     varying = [v for v in (x, y) if isinstance(v, Interval)]
@@ -142,14 +142,14 @@ def where_lines(ctx: Context, condition: Any, x: Operand, y: Operand) -> Lines |
 
 
 def masked_fill_lines(ctx: Context, x: Operand, mask: Any, value: Operand) -> Lines | None:
-    """``value`` where a constant mask holds, else x."""
+    """Relax ``value`` where a constant mask holds, else x."""
     if isinstance(mask, Interval) or (isinstance(value, Interval) and isinstance(x, Interval)):
         return None  # where_lines would give the operands in the other order
     return where_lines(ctx, mask, value, x)
 
 
 def same_lines(ctx: Context, x: Operand, dtype: Any = None, *_: Any, **__: Any) -> Lines | None:
-    """A conversion to the dtype that x has; ``dtype``: that, or a tensor of it."""
+    """Relax a conversion to the dtype that x has; ``dtype``: that, or a tensor of it."""
     wanted = dtype.dtype if isinstance(dtype, Tensor) else dtype
     if not isinstance(x, Interval) or isinstance(dtype, Interval) or wanted not in (None, x.dtype):
         return None  # to another one, coefficients would have to be converted, too
@@ -158,7 +158,7 @@ def same_lines(ctx: Context, x: Operand, dtype: Any = None, *_: Any, **__: Any) 
 
 
 def joint_shape(*operands: Operand) -> torch.Size:
-    """The shape that operands are broadcast to."""
+    """Return the shape that operands are broadcast to."""
     shapes = [tuple(v.shape) for v in operands if isinstance(v, (Interval, Tensor))]
     found: torch.Size = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
     return found
@@ -169,7 +169,7 @@ def wide(ctx: Context, value: Tensor) -> Tensor:
 
 
 def own_rounding(ctx: Context, size: Tensor, dtype: torch.dtype, count: int) -> Tensor:
-    """The network's own rounding of a result of this size; infinite where it may overflow."""
+    """Bound the network's own rounding of a result of this size; infinite where it may overflow."""
     if ctx.soundness is not Soundness.DEPLOYED:
         return torch.zeros_like(size)
     error = size * (2 * count * unit_roundoff(dtype)) + 8 * tiny(dtype)

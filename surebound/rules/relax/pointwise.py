@@ -35,7 +35,7 @@ Curvature = Callable[
 
 @dataclass(frozen=True)
 class Bend:
-    """What the grid needs to know: a bound of |f''| away from the kinks, and the kinks."""
+    """A bound of |f''| away from the kinks, and the kinks."""
 
     curvature: float | Curvature
     kinks: tuple[float | Tensor, ...] = ()  # numbers, or tensors that broadcast to the argument
@@ -56,7 +56,7 @@ def pointwise_lines(
     *args: Any,
     **kwargs: Any,
 ) -> Lines:
-    """Lines around an elementwise function, with its own rounding paid; never outside of its interval bounds."""
+    """Relax an elementwise function, its own rounding error included; never outside of its interval bounds."""
     f = facts.bind(*args, **kwargs)
     out = interval(ctx, x, *args, **kwargs)
     if f.pieces is not None:
@@ -70,7 +70,7 @@ def pointwise_lines(
 
 
 def function_lines(ctx: Context, f: Activation, bend: Bend | None, x: Interval, out: Interval) -> Lines:
-    """Lines around a function of which the facts are given and ``out`` are its bounds; f computes in float64."""
+    """Relax a function by its facts and its bounds ``out``; f computes in float64."""
     low, high = x.lower.double(), x.upper.double()
     if f.pieces is None and f.shape in (Shape.CONVEX, Shape.CONCAVE) and f.derivative is not None:
         below, above = _tangent_and_chord(f, x, low, high)
@@ -92,7 +92,7 @@ def function_lines(ctx: Context, f: Activation, bend: Bend | None, x: Interval, 
 
 
 def _natively(f: Activation, dtype: torch.dtype, x: Tensor) -> Tensor:
-    """Piecewise linear functions in the network's dtype: a number in them means that number converted to it."""
+    """Evaluate a piecewise linear function in the network's dtype: its numbers mean those converted to it."""
     return f.fn(x.to(dtype)).double()
 
 
@@ -101,14 +101,14 @@ def _flat(x: Interval, value: Tensor) -> _Line:
 
 
 def _better(line: _Line, flat: _Line, middle: Tensor, sign: float) -> _Line:
-    """The line that is closer at the middle; the flat one where the other is not a number."""
+    """Choose the line that is closer at the middle; the flat one where the other is not a number."""
     keep = sign * (line.slope.double() * middle + line.intercept) >= sign * flat.intercept
     keep = keep & line.slope.isfinite() & line.intercept.isfinite()
     return _Line(torch.where(keep, line.slope, flat.slope), torch.where(keep, line.intercept, flat.intercept))
 
 
 def _own_error(ctx: Context, f: Activation, out: Interval) -> Tensor:
-    """How far the network's evaluation of f may be from f, (B, ...) in float64."""
+    """Bound how far the network's evaluation of f may be from f, (B, ...) in float64."""
     size = out.magnitude.double()
     if ctx.soundness is Soundness.NONE:
         return torch.zeros_like(size)
@@ -120,7 +120,7 @@ def _own_error(ctx: Context, f: Activation, out: Interval) -> Tensor:
 
 
 def _tangent_and_chord(f: Activation, x: Interval, low: Tensor, high: Tensor) -> tuple[_Line, _Line]:
-    """The tangent at the middle and the chord, on the sides where they belong."""
+    """Return the lower and upper line: tangent at the middle and chord, on the sides where they belong."""
     middle, derivative = (low + high) / 2, f.derivative
     if derivative is None:
         raise BoundError("a curved function without a derivative has no tangent")
@@ -143,7 +143,7 @@ def _tangent_and_chord(f: Activation, x: Interval, low: Tensor, high: Tensor) ->
 
 
 def largest_size(low: Tensor, high: Tensor) -> Tensor:
-    """max |x| between two ends."""
+    """Return max |x| between two ends."""
     return torch.maximum(low.abs(), high.abs())
 
 
@@ -157,7 +157,7 @@ def _grid(
     kinks: tuple[float | Tensor, ...],
     curvature: Tensor,
 ) -> tuple[_Line, _Line]:
-    """The best lines among a few slopes, each as close as the grid allows."""
+    """Return the best lines among a few slopes, each as close as the grid allows."""
     slopes = list(_slopes(f, x, low, high))
     tops = [torch.full_like(low, -torch.inf) for _ in slopes]
     bottoms = [torch.full_like(low, torch.inf) for _ in slopes]
@@ -197,7 +197,7 @@ def _closer(first: _Line, second: _Line, middle: Tensor, sign: float) -> _Line:
 
 
 def _slopes(f: Activation, x: Interval, low: Tensor, high: Tensor) -> Iterator[Tensor]:
-    """The chord's, and those of the function at the ends and in the middle; in the network's dtype."""
+    """Yield the slopes of the chord and of the function at the ends and in the middle; in the network's dtype."""
     width = torch.where(high > low, high - low, torch.ones_like(low))
     yield ((f.fn(high) - f.fn(low)) / width).to(x.dtype)
     if f.derivative is not None:

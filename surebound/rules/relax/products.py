@@ -86,14 +86,14 @@ class Products:
 
 
 def product_planes(ctx: Context, apply: Bilinear, x: Interval, y: Interval | Tensor) -> Products | None:
-    """None where examples of the batch mix."""
+    """Relax a bilinear operator by McCormick's planes; return None where examples of the batch mix."""
     counts = _counts(apply, x, y)
     if counts is None:
         return None
     terms, *back = counts
     ends = (y.lower, y.upper) if isinstance(y, Interval) else (y, y)
     size = apply(x.magnitude.double(), (y.magnitude if isinstance(y, Interval) else y.abs()).double())
-    error, absolute = _payments(ctx, x, y, size, terms, back)
+    error, absolute = _rounding_bounds(ctx, x, y, size, terms, back)
     zero = torch.zeros_like(size)
     if not isinstance(y, Interval):
         return Products(apply, (x.shape,), *ends, None, zero, zero, error, absolute)
@@ -103,7 +103,7 @@ def product_planes(ctx: Context, apply: Bilinear, x: Interval, y: Interval | Ten
 
 
 def _counts(apply: Bilinear, x: Interval, y: Interval | Tensor) -> tuple[int, ...] | None:
-    """Summands of one output, of one coefficient of x, and of y: by running the operator on ones."""
+    """Count the summands of one output and of one coefficient of x and of y, by running the operator on ones."""
     ones = [torch.ones(v.shape, dtype=torch.float64, device=v.device) for v in (x, y)]
     out = apply(*ones)
     batch = int(x.shape[0])
@@ -122,10 +122,10 @@ def _counts(apply: Bilinear, x: Interval, y: Interval | Tensor) -> tuple[int, ..
     return tuple(found)
 
 
-def _payments(
+def _rounding_bounds(
     ctx: Context, x: Interval, y: Interval | Tensor, size: Tensor, terms: int, back: list[int]
 ) -> tuple[Tensor, Tensor]:
-    """Error (B, *out) relative to ``size``, |x| |y| summed: the network's sum, our coefficients, our planes."""
+    """Bound the rounding (B, *out) of the network's sum, our coefficients and our planes; ``size``: |x| |y| summed."""
     if ctx.soundness is Soundness.NONE:
         return torch.zeros_like(size), torch.zeros(x.shape[0], dtype=torch.float64, device=x.device)
     own = gamma(terms + 2, x.dtype) if ctx.soundness is Soundness.DEPLOYED else 0.0
@@ -149,13 +149,13 @@ def _largest(y: Interval | Tensor) -> Tensor:
 
 
 def matmul_planes(ctx: Context, x: Any, y: Any) -> Products | None:
-    """x @ y of two varying tensors; with a constant it is affine."""
+    """Relax x @ y of two varying tensors; with a constant it is affine."""
     both = isinstance(x, Interval) and isinstance(y, Interval)
     return product_planes(ctx, torch.matmul, x, y) if both else None
 
 
 def einsum_planes(ctx: Context, equation: str, operands: list[Any], **_: Any) -> Products | None:
-    """Any sum of products of one or two tensors; the varying ones in their order."""
+    """Relax any sum of products of one or two tensors; the varying ones in their order."""
     if len(operands) == 1:
         ones = torch.ones((), dtype=operands[0].dtype, device=operands[0].device)
         return product_planes(ctx, lambda x, _one: torch.einsum(equation, x), operands[0], ones)

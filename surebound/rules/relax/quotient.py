@@ -13,7 +13,7 @@ from surebound.rules.relax.pairs import Operand, joint_shape, own_rounding
 
 
 def quotient_lines(ctx: Context, x: Operand, y: Operand) -> Lines | None:
-    """x / y with y of one sign: McCormick's planes of x and 1 / y, and lines of 1 / y in y."""
+    """Relax x / y with y of one sign: McCormick's planes of x and 1 / y, and lines of 1 / y in y."""
     if not isinstance(y, Interval):
         return None  # affine in x
     inverse = _Inverse(y)
@@ -69,7 +69,7 @@ class _Inverse:
 def _plane(
     r: _Inverse, x_at: Tensor, r_at: Tensor, shape: torch.Size, *, lower: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """r_at x + x_at r - x_at r_at with r replaced by its line: slopes in x and y, and the intercept.
+    """Return slopes in x and y and the intercept of r_at x + x_at r - x_at r_at with r replaced by its line.
 
     For a constant x, r_at = 0 leaves x_at r.
     """
@@ -81,7 +81,7 @@ def _plane(
 
 
 def _narrow(slopes: list[Tensor], operands: list[Interval], shape: torch.Size) -> Tensor:
-    """What rounding the slopes to the network's dtype, and float64's own rounding of them, may cost."""
+    """Bound the cost of rounding the slopes to the network's dtype, and of float64's own rounding of them."""
     total = torch.zeros(shape, dtype=torch.float64, device=slopes[0].device)
     for slope, x in zip(slopes, operands, strict=True):
         lost = (slope - slope.to(x.dtype).double()).abs() + FUNCTION_ERROR * slope.abs()

@@ -21,17 +21,17 @@ def relu_lines(ctx: Context, x: Interval) -> Lines:
 
 
 def abs_lines(ctx: Context, x: Interval) -> Lines:
-    """|x|: exact in floating point."""
+    """Relax |x|: exact in floating point."""
     return hinge_lines(ctx, x, -1.0, 1.0)
 
 
 def leaky_lines(ctx: Context, x: Interval, slope: float = 0.01) -> Lines | None:
-    """slope x below 0: one rounding, and one of the slope. Above slope 1 it is concave: left to its breakpoint."""
+    """Relax LeakyReLU: one rounding, and one of the slope. Above slope 1 it is concave: left to its breakpoint."""
     return hinge_lines(ctx, x, float(slope), 1.0, rounded=True) if slope < 1 else None
 
 
 def hinge_lines(ctx: Context, x: Interval, left: float, right: float, *, rounded: bool = False) -> Lines:
-    """max(left x, right x) with left < right. Its lower slope is adaptive and free in [left, right].
+    """Relax max(left x, right x), left < right. Its lower slope is adaptive and free in [left, right].
 
     The upper slope may be any number: what makes the line sound is its intercept, computed from the slope as rounded
     so that the line is above at both ends. So no guard in the denominator is needed.
@@ -41,7 +41,7 @@ def hinge_lines(ctx: Context, x: Interval, left: float, right: float, *, rounded
     if trains and not sound and (left, right) == (0.0, 1.0):
         chord, lower, top, free, absolute = relu_chord(x.lower, x.upper)
     else:
-        pay = _payment(x, rounded) if sound else None
+        pay = _rounding_bounds(x, rounded) if sound else None
         chord, lower, top, free, absolute = hinge(x.lower, x.upper, left, right, pay, rounded)
     if rounded:
         error = _rounding(ctx, left * x.lower.clamp(max=0))
@@ -50,9 +50,9 @@ def hinge_lines(ctx: Context, x: Interval, left: float, right: float, *, rounded
     return Lines((x.shape,), (lower,), (chord,), None, top, absolute, free, (left, right), owes)
 
 
-def _payment(x: Interval, rounded: bool) -> Payment:
-    """For two roundings of the intercept, the dot product with the coefficients, and underflow; or for nothing yet."""
-    if rounded:  # ``lines`` pays
+def _rounding_bounds(x: Interval, rounded: bool) -> Payment:
+    """Bound two roundings of the intercept, the dot product with the coefficients, and underflow (0 if ``rounded``)."""
+    if rounded:  # ``lines`` adds them
         return Payment(tiny(x.dtype), 1.0, 0.0, 0.0)
     outwards = covering(4 * unit_roundoff(x.dtype) + dot_rounding(x.shape, x.dtype))
     under = 16.0 * math.prod(x.shape[1:]) * tiny(x.dtype)

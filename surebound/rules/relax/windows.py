@@ -18,19 +18,19 @@ Parts = tuple[Choice | None, ...]
 
 
 def along_axis(sign: float, ctx: Context, x: Interval, dim: int, keepdim: bool = False) -> Parts:
-    """max (sign 1) or min (-1) along one axis, and the position."""
+    """Relax max (sign 1) or min (-1) along one axis, and the position."""
     return extreme(sign, ctx, x, [dim], keepdim), None
 
 
 def both_ends(ctx: Context, x: Interval, *, dim: int | None = None, keepdim: bool = False) -> Parts:
-    """aminmax: the smallest and the largest; of all entries of all examples, only bounds are known."""
+    """Relax aminmax: the smallest and the largest; of all entries of all examples, only bounds are known."""
     if dim is None:
         return None, None
     return extreme(-1.0, ctx, x, [dim], keepdim), extreme(1.0, ctx, x, [dim], keepdim)
 
 
 def running(sign: float, ctx: Context, x: Interval, dim: int) -> Parts:
-    """cummax or cummin: the extreme of an entry and all before it."""
+    """Relax cummax or cummin: the extreme of an entry and all before it."""
     axis = dim % len(x.shape)
     if axis == 0:
         return None, None
@@ -42,7 +42,7 @@ def running(sign: float, ctx: Context, x: Interval, dim: int) -> Parts:
 
 
 def adaptive_max_pool(rank: int, ctx: Context, x: Interval, size: Sequence[int]) -> Parts:
-    """x (B, C, *size)."""
+    """Relax adaptive max-pooling of x (B, C, *size)."""
     if len(x.shape) != rank + 2:
         return None, None
     windows, sizes = adaptive_windows(x.shape, size)

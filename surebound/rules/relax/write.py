@@ -58,7 +58,7 @@ class Written:
 
 
 def written(ctx: Context, op: Callable[..., Tensor], operands: Sequence[Interval | Tensor]) -> Written | None:
-    """The step of ``op`` on tensors; None where an entry comes from another example of the batch."""
+    """Relax ``op`` on tensors; return None where an entry comes from another example of the batch."""
     varying = [v for v in operands if isinstance(v, Interval)]
     batch = int(varying[0].shape[0])
     if any(not len(v.shape) or v.shape[0] != batch for v in varying):
@@ -89,10 +89,10 @@ def written(ctx: Context, op: Callable[..., Tensor], operands: Sequence[Interval
             return None
         index = torch.where(here, local - own * each + before, index)
         before += each
-    return Written(tuple(v.shape for v in varying), index, constant, *_payments(ctx, varying, index))
+    return Written(tuple(v.shape for v in varying), index, constant, *_rounding_bounds(ctx, varying, index))
 
 
-def _payments(ctx: Context, varying: Sequence[Interval], index: Tensor) -> tuple[Tensor, Tensor]:
+def _rounding_bounds(ctx: Context, varying: Sequence[Interval], index: Tensor) -> tuple[Tensor, Tensor]:
     error = torch.zeros(index.shape, dtype=torch.float64)
     absolute = torch.zeros(index.shape[0], dtype=torch.float64)
     sizes = torch.cat([v.magnitude.double().reshape(v.shape[0], -1) for v in varying], 1)
@@ -110,12 +110,12 @@ def _payments(ctx: Context, varying: Sequence[Interval], index: Tensor) -> tuple
 def write(
     op: Callable[..., Tensor], ctx: Context, x: Any, source: Any, *args: Any, **kwargs: Any
 ) -> Written | None:
-    """slice_scatter and its like: (x, source, constant places)."""
+    """Relax slice_scatter and its like: (x, source, constant places)."""
     return written(ctx, lambda a, b: op(a, b, *args, **kwargs), (x, source))
 
 
 def scatter(ctx: Context, x: Any, dim: int, index: Tensor, source: Any, **_: Any) -> Written | None:
-    """x with ``source``, a tensor or a number, written to constant places; which of two at one place wins is open."""
+    """Relax x with a tensor or number ``source`` written to constant places; which of two at one place wins is open."""
     if bool((index.sort(dim).values.diff(dim=dim) == 0).any()):
         return None
     if not isinstance(source, (Interval, Tensor)):
@@ -124,7 +124,7 @@ def scatter(ctx: Context, x: Any, dim: int, index: Tensor, source: Any, **_: Any
 
 
 def index_put(ctx: Context, x: Any, indices: Any, values: Any, accumulate: bool = False) -> Written | None:
-    """x with ``values``, broadcast, written to constant places; which of two at one place wins is open."""
+    """Relax x with ``values``, broadcast, written to constant places; which of two at one place wins is open."""
     places = torch.ops.aten.index.Tensor(torch.arange(x.shape.numel()).reshape(x.shape), list(indices))
     if accumulate or places.unique().numel() < places.numel():
         return None

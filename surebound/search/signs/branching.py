@@ -22,7 +22,7 @@ from surebound.search.signs.domains import Domains
 
 
 def candidates(reduced: Reduced, own: Tensor, gaps: Tensor, domains: Domains, count: int) -> Tensor:
-    """Entries worth splitting, the best first: (N, k) into U, with repetitions; only free ones if there are any.
+    """Rank entries worth splitting, the best first: (N, k) into U, with repetitions; only free ones if there are any.
 
     own (N, U): coefficients of the ReLUs in the bound; gaps (N, U): of the relaxation (reduced_descent.descend).
     """

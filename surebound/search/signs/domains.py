@@ -30,7 +30,7 @@ class Domains:
 
     @classmethod
     def cat(cls, parts: list[Domains]) -> Domains:
-        """All of several."""
+        """Join several pools into one."""
         if len(parts) == 1:
             return parts[0]
         m = Multipliers(
@@ -55,7 +55,7 @@ class Domains:
         return self.m.signs == 0
 
     def split(self, entry: Tensor, own: Tensor) -> Domains:
-        """Both halves of every sub-problem, cut at one entry each (N,): (2N), negative halves first.
+        """Split every sub-problem at one entry each (N,): (2N) halves, negative ones first.
 
         own (N,): the entry's coefficient in the bound. The new multiplier makes up for a lower line that the cut has
         replaced (a ReLU's own: x or 0), so that no half starts with a worse bound than the whole.

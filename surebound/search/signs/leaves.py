@@ -26,7 +26,7 @@ Solve = Callable[[Problem], Outcome]
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """What is known of a leaf after its linear program."""
+    """The result of a leaf's linear program."""
 
     upper: float  # sound
     point: Tensor | None = None  # (n,) float64: where the smallest row is largest
@@ -66,14 +66,16 @@ def best_point(targets: Targets, leaf: Domains, solve: Solve) -> Tensor | None:
     return None if program is None else program.point(solve(program.problem()))
 
 
-def _pulled(passes: Passes, a: Tensor, offset: Tensor, m: Multipliers, owed: Tensor | None = None) -> Pass:
-    return passes.pull(a, offset, m.to(torch.float64), owed)
+def _pulled(
+    passes: Passes, a: Tensor, offset: Tensor, m: Multipliers, rounding_size: Tensor | None = None
+) -> Pass:
+    return passes.pull(a, offset, m.to(torch.float64), rounding_size)
 
 
 def _bound(targets: Targets, leaf: Domains, weights: Tensor, betas: Tensor) -> float:
     row = targets.mixed(leaf.case, weights)
     m = replace(leaf.m, betas=betas)
-    return float(targets.passes.upper(_pulled(targets.passes, row.a, row.offset, m, row.owed)))
+    return float(targets.passes.upper(_pulled(targets.passes, row.a, row.offset, m, row.rounding_size)))
 
 
 def _sound(targets: Targets, leaf: Domains, weights: Tensor, duals: Vector) -> float:

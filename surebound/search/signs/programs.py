@@ -49,7 +49,7 @@ class Programs:
         self._walking += time.monotonic() - began
 
     def bound(self, batch: Domains, own: Tensor, gaps: Tensor) -> tuple[Domains, Tensor]:
-        """The sub-problems with better bounds, the largest first while there is time; and their gaps (N, U)."""
+        """Tighten the bounds of sub-problems, the largest first while there is time; return also their gaps (N, U)."""
         upper, gaps = batch.upper.clone(), gaps.clone()
         for i in batch.upper.argsort(descending=True, stable=True).unsqueeze(1):
             began = time.monotonic()
@@ -66,14 +66,14 @@ class Programs:
         return replace(batch, upper=upper), gaps
 
     def _share(self, now: float) -> float:
-        """Seconds that programs of sub-problems may have taken by now."""
+        """Return the seconds that programs of sub-problems may have taken by now."""
         if self.first:
             return torch.inf
         rate = (self._closed + 2) / (self._solved + 2)
         return (_LEAST + (_MOST - _LEAST) * rate) * (now - self._began)
 
     def _program(self, one: Domains, own: Tensor) -> Optimum | None:
-        """Solve one sub-problem's and attack from its solution; first of all from that of its whole case's."""
+        """Solve one sub-problem's linear program and attack from its solution; first from that of its whole case."""
         case = int(one.case)
         if case not in self._whole:
             self._whole.add(case)

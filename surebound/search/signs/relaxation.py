@@ -1,7 +1,7 @@
 """The linear program of one sub-problem: every free ReLU relaxed by its triangle, every split one on its side.
 
 Ascent in the multipliers comes close to its optimum where few ReLUs are split, and gets stuck where many are; above all
-it cannot tell that signs contradict each other. Whoever is stuck is worth a linear program. The solver is not trusted:
+it cannot tell that signs contradict each other. Where it is stuck, a linear program pays. The solver is not trusted:
 its multipliers are evaluated by a sound pass (Passes.pull_through), and its solution is only where a counterexample is
 looked for.
 """
@@ -28,7 +28,7 @@ _LARGEST = 50.0
 
 @dataclass(frozen=True, eq=False)
 class Optimum:
-    """What a linear program knows of a sub-problem."""
+    """The result of a sub-problem's linear program."""
 
     upper: float  # sound
     point: Tensor  # (n,) float64, in the box
@@ -47,7 +47,7 @@ def optimum(targets: Targets, domain: Domains, own: Tensor, solve: Solve) -> Opt
         return None
     n, count = passes.inputs, passes.unstable
     through = torch.from_numpy(-outcome.row_duals[:count]).unsqueeze(0)
-    found = passes.pull_through(row.a, row.offset, domain.m.signs, through, row.owed)
+    found = passes.pull_through(row.a, row.offset, domain.m.signs, through, row.rounding_size)
     x, y, z = (
         torch.from_numpy(part.copy()) for part in np.split(outcome.point, [n, n + count, n + 2 * count])[:3]
     )
@@ -56,9 +56,9 @@ def optimum(targets: Targets, domain: Domains, own: Tensor, solve: Solve) -> Opt
 
 
 def _problem(passes: Passes, row: Row, domain: Domains, largest: float) -> Problem | None:
-    """Columns: inputs, ReLU outputs y and inputs x, two slacks of each x. Rows: x; y above two lines, below one.
+    """Build the program: columns inputs, ReLU outputs y and inputs x, two slacks of each x; rows x, y between lines.
 
-    None where a number is not finite, which no solver takes.
+    Return None where a number is not finite, which no solver takes.
     """
     count, signs = passes.unstable, domain.m.signs[0].numpy()
     rows, constant = _inputs_of(passes)
@@ -91,13 +91,13 @@ def _problem(passes: Passes, row: Row, domain: Domains, largest: float) -> Probl
 
 
 def _of_all(passes: Passes, name: str) -> Vector:
-    """An attribute (U,) of all layers."""
+    """Concatenate an attribute of all layers: (U,)."""
     found: Vector = torch.cat([getattr(layer, name) for layer in passes.layers]).numpy()
     return found
 
 
 def _inputs_of(passes: Passes) -> tuple[Vector, Vector]:
-    """The ReLUs' inputs as affine functions (U, V), (U,) of inputs and outputs; where rows differ, the upper ones."""
+    """Return the ReLUs' inputs as affine functions (U, V), (U,) of inputs and outputs: the upper rows."""
     rows, constant = np.zeros((passes.unstable, passes.columns)), np.zeros(passes.unstable)
     for layer in passes.layers:
         rows[layer.own, : layer.up.shape[1]] = layer.up.numpy()

@@ -102,11 +102,11 @@ class SignSplitter:
         return Domains.unknown(case, self.exact.start(case), m)
 
     def join(self, parts: Sequence[Domains]) -> Domains:
-        """Return all of several."""
+        """Join several pools into one."""
         return Domains.cat(list(parts))
 
     def advance(self, batch: Domains, tree: Tree) -> Domains | None:
-        """Bound a batch; what is not proved is attacked and cut in two."""
+        """Bound a batch; attack what is not proved and cut it in two."""
         tree.seen += len(batch)
         adam = self.options.root if bool(torch.isinf(batch.upper).any()) else self.options.node
         row = self._row(self.fast, batch)
@@ -150,7 +150,7 @@ class SignSplitter:
             bound, weights = self._weighed(batch, m)
             batch, upper = dataclasses.replace(batch, weights=weights), torch.fmin(upper, bound)
         row = self._row(self.exact, batch)
-        found = passes.pull(row.a, row.offset, m, row.owed)
+        found = passes.pull(row.a, row.offset, m, row.rounding_size)
         upper = torch.fmin(upper, passes.upper(found))
         rounding = passes.rounding(found) + self.rounding[batch.case]
         return dataclasses.replace(batch, upper=upper, rounding=rounding), found
@@ -162,10 +162,10 @@ class SignSplitter:
         again = torch.arange(count).repeat_interleave(width)
         found = passes.pull(up.flatten(0, 1), offset.flatten(), m[again])
         alone, valid = passes.upper(found).reshape(count, width), self.valid[batch.case]
-        paid = passes.paid(found).reshape(count, width)
+        offset = passes.sound_offset(found).reshape(count, width)
         box = Interval(passes.lower.expand(count, -1), passes.upper_end.expand(count, -1))
         forms = found.a.reshape(count, width, -1).transpose(0, 1)
-        mixed, weights = mixed_upper(forms, paid.t(), box, valid)
+        mixed, weights = mixed_upper(forms, offset.t(), box, valid)
         return torch.fmin(torch.where(valid, alone, torch.inf).amin(1), mixed), weights
 
     def _solve(self, problem: Problem) -> Outcome:

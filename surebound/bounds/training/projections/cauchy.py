@@ -18,7 +18,7 @@ from surebound.kernels.medians import middle, positions
 
 
 def cauchy(shape: tuple[int, ...], generator: torch.Generator, like: Tensor) -> Tensor:
-    """Independent standard Cauchy variables, drawn on the generator's device in the dtype of ``like``.
+    """Draw independent standard Cauchy variables on the generator's device in the dtype of ``like``.
 
     In float32 they end at some 10^7, far from where a median looks.
     """
@@ -28,7 +28,7 @@ def cauchy(shape: tuple[int, ...], generator: torch.Generator, like: Tensor) -> 
 
 @lru_cache
 def median_of_half_cauchy(count: int) -> float:
-    """The expectation of the sample median of |x| for ``count`` standard Cauchy variables; infinite below 3.
+    """Return the expectation of the sample median of |x| for ``count`` standard Cauchy variables; infinite below 3.
 
     The j-th of k order statistics of a uniform variable is Beta(j, k - j + 1), and |x| is tan(pi u / 2).
     """
@@ -44,7 +44,7 @@ def median_of_half_cauchy(count: int) -> float:
 
 
 def unbiased(count: int) -> float:
-    """What makes the sum of the middle values of so many columns an unbiased estimate."""
+    """Return the factor that makes the sum of the middle values of so many columns an unbiased estimate."""
     return 1.0 / (median_of_half_cauchy(count) * len(positions(count)))
 
 

@@ -22,7 +22,7 @@ class Projections:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """Estimated margins (B, K). Not a tensor: comparing it, as whoever looks for a proof does, raises BoundError.
+    """Estimated margins (B, K). Not a tensor: comparing it, as a proof would, raises BoundError.
 
     >>> import torch
     >>> Estimate(torch.zeros(1, 2)) <= 0

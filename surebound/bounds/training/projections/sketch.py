@@ -46,7 +46,7 @@ _HELD = 1
 def estimated_margins(
     program: Program, done: TrainingPass, box: Interval, labels: Tensor, projections: Projections
 ) -> Estimate:
-    """Estimates of the dual bounds of z_k - z_true (B, K), 0 in the true class's column, with gradients.
+    """Estimate the dual bounds of z_k - z_true (B, K), 0 in the true class's column, with gradients.
 
     done: a training pass that has kept ``values_to_keep(program)``: its interval bounds hold, so no estimate may leave
     them, and where they are exact nothing is estimated. The last pass, for the margins, is exact given the estimates.
@@ -69,7 +69,7 @@ def estimated_margins(
 
 
 def _plan(start: Relaxed, projections: Projections) -> tuple[_Tasks, dict[str, Tensor]]:
-    """What there is to refine, and the errors' columns. Without gradients: a walk makes steps of its own."""
+    """Find what there is to refine, and draw the errors' columns. Without gradients: a walk makes steps of its own."""
     for batch in (1, start.batch):  # what is computed once for a batch's size keeps its gradients
         start.constants.of(batch)
     with torch.no_grad():
@@ -80,13 +80,13 @@ def _plan(start: Relaxed, projections: Projections) -> tuple[_Tasks, dict[str, T
 
 @dataclass(frozen=True)
 class _Tasks:
-    """What a walk has to refine."""
+    """The values and entries that a walk has to refine."""
 
     estimated: dict[str, list[str]]  # by name of a call: the values whose norms are estimated before it
     following: list[str]  # activations whose value's bounds follow from those
     signs: set[
         str
-    ]  # of those whose norms are estimated: values that only ReLUs read, and nobody reads their bounds
+    ]  # of those whose norms are estimated: values that only ReLUs read, and whose bounds are not read
 
     @property
     def names(self) -> list[str]:
@@ -127,7 +127,7 @@ def _is_relu(node: Node) -> bool:
 
 
 def _draw(relaxed: Relaxed, projections: Projections) -> dict[str, Tensor]:
-    """Columns (k, 1, *value) of the input's errors and of those that calls add, one draw for the whole batch."""
+    """Draw columns (k, 1, *value) of the input's errors and of those that calls add, once for the whole batch."""
     like = relaxed.bounds[relaxed.program.graph.input].center
     names = [relaxed.program.graph.input]
     names += [
@@ -141,7 +141,7 @@ def _draw(relaxed: Relaxed, projections: Projections) -> dict[str, Tensor]:
 
 
 def _blocks(relaxed: Relaxed, projections: Projections) -> list[slice]:
-    """Examples whose columns take about the memory allowed; all at once if the network fixes its batch size."""
+    """Cut the batch so that columns take about the memory allowed; all at once if the network fixes its batch size."""
     batch = relaxed.batch
     shapes = [node.shape for node in bounded_calls(relaxed.constants) if node.shape is not None]
     size = sum(math.prod(n or 1 for n in shape[1:]) for shape in shapes)
@@ -153,7 +153,7 @@ def _blocks(relaxed: Relaxed, projections: Projections) -> list[slice]:
 
 
 def _estimated(relaxed: Relaxed, noise: dict[str, Tensor], tasks: _Tasks, at: slice) -> tuple[Tensor, ...]:
-    """Lower and upper ends of the values sketched, of some examples; with gradients, made again when they go back."""
+    """Estimate the ends of some examples' values; with gradients, computed again in the backward pass."""
     bounds = {n: b.select(itemgetter(at)) for n, b in relaxed.bounds.items()}
 
     def walk() -> tuple[Tensor, ...]:
@@ -215,7 +215,7 @@ class _Walk:
         self.relaxed.bounds[source] = within(self.relaxed.bounds[source], form.center, radius)
 
     def _follow(self, node: Node) -> None:
-        """The bounds of an activation's value, from those of its operand."""
+        """Bound an activation's value by the bounds of its operand."""
         env = {**self.relaxed.constants.of(self.relaxed.batch), **self.relaxed.bounds}
         self.relaxed.bounds[node.name] = apply_rule(Context(Soundness.NONE), node, *node.arguments(env))
 
@@ -254,14 +254,14 @@ class _Walk:
         return Columns(_through(step, columns.tensor))
 
     def _wanted(self, name: str) -> Tensor | None:
-        """Where (B, *value) an estimate is of use: not where only the sign is, and intervals have settled that."""
+        """Mark where (B, *value) an estimate is of use: not where only the sign is, and intervals have settled that."""
         if name not in self.tasks.signs:
             return None
         box = self.relaxed.bounds[name]
         return (box.lower < 0) & (box.upper > 0)
 
     def _between(self, node: Node, lines: Lines, operands: list[_Form]) -> _Form:
-        """Parallel lines: the slope goes through, half of what lies between them is a new error term."""
+        """Go through parallel lines: multiply by the slope; half the distance between them is a new error term."""
         low, high = lines.intercepts
         center: Any = (low + high) / 2
         for slope, form in zip(lines.upper, operands, strict=True):
@@ -277,7 +277,7 @@ class _Walk:
         return _Form(center, Columns(columns))
 
     def _fresh(self, node: Node) -> _Form:
-        """Nothing but its interval is known of a value."""
+        """Make the form of a value of which only its interval is known."""
         box = self.relaxed.bounds[node.name]
         return _Form(box.center, Columns(None, None, box.radius, self.noise[node.name]))
 

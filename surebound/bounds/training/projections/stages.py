@@ -24,7 +24,7 @@ from surebound.rules.layouts import Layer, channels_last
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns slope u + gap noise (K, B, *value) that are multiplied out only where somebody needs them.
+    """Columns slope u + gap noise (K, B, *value) that are multiplied out only where they are needed.
 
     Without u they are gap noise, with nothing else they are u. ``flat``: seen as vectors (K, B, n) from now on.
     """
@@ -54,7 +54,7 @@ class Columns:
         return self if done else Columns(self.tensor)
 
     def flattened(self) -> Columns:
-        """The same as vectors."""
+        """Return the same as vectors."""
         return replace(self, flat=True, norms=None)
 
     @property
@@ -90,14 +90,14 @@ class Stage:
         estimate: bool,
         wanted: Tensor | None = None,
     ) -> Stage | None:
-        """The stage of a weighted layer with the arguments (weight, bias, ...) after its operand, if it has one."""
+        """Return the stage of a weighted layer with arguments (weight, bias, ...) after its operand, if it has one."""
         inside = columns.value
         if layer is None or not columns.lined or layer.matrix != (columns.flat or len(inside) == 1):
             return None
         return cls(layer.conv, inside, outside, estimate, wanted)
 
     def apply(self, columns: Columns, weight: Tensor) -> Columns:
-        """The columns of the layer's value, without its bias."""
+        """Return the columns of the layer's value, without its bias."""
         if columns.gap is None or columns.noise is None:
             raise BoundError("a stage starts from lines")
         if columns.flat and len(self.inside) > 1:  # a matrix in the order of the columns in memory
@@ -115,12 +115,12 @@ class Stage:
         return Columns(self._shaped(out, 2), norms=self._shaped(norms[0], 1) if norms else None)
 
     def product(self, v: Tensor, weight: Tensor) -> Tensor:
-        """W v (K, B, out) for v (K, B, in)."""
+        """Return W v (K, B, out) for v (K, B, in)."""
         size = () if self.conv is None else self.outside[1:]
         return _rows(rows_product(self._live(v, self.inside), channels_last(weight), size, self.conv), v)
 
     def gradients(self, g: Tensor, v: Tensor, weight: Tensor, need_v: bool) -> tuple[Tensor | None, Tensor]:
-        """Of v and the weight, from those g (K, B, out) of the product."""
+        """Return the gradients of v and the weight from that g (K, B, out) of the product."""
         of_g, of_v, weight = self._live(g, self.outside), self._live(v, self.inside), channels_last(weight)
         size = () if self.conv is None else self.inside[1:]
         gv = _rows(rows_adjoint(of_g, weight, size, self.conv), g) if need_v else None
@@ -183,7 +183,7 @@ class _Apply(torch.autograd.Function):
 
 
 def _summed(a: Tensor, b: Tensor) -> Tensor:
-    """The sum of a b (K, B, n) over columns, one after the other: no array of their size is made."""
+    """Sum a b (K, B, n) over columns, one after the other: no array of their size is made."""
     total = torch.zeros_like(a[0])
     for one, other in zip(a, b, strict=True):
         total.addcmul_(one, other)
@@ -191,19 +191,19 @@ def _summed(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _lined(u: Tensor | None, slope: Tensor | None, gap: Tensor, noise: Tensor) -> Tensor:
-    """slope u + gap noise (K, B, n)."""
+    """Return slope u + gap noise (K, B, n)."""
     fresh = gap * noise
     return fresh if u is None or slope is None else fresh.addcmul_(slope, u)
 
 
 def raw(value: Tensor, lead: int) -> Tensor:
-    """(*lead, C, *size) as (*lead, size * C), the channel innermost: a view where memory is so already."""
+    """Return (*lead, C, *size) as (*lead, size * C) in NHWC order: a view where memory is so already."""
     if value.dim() == lead + 1:
         return value.contiguous()
     return value.movedim(lead, -1).flatten(lead).contiguous()
 
 
 def _rows(value: Tensor, like: Tensor) -> Tensor:
-    """(K B, C, *size) as (K, B, size * C)."""
+    """Return (K B, C, *size) as (K, B, size * C)."""
     flat = value if value.dim() == 2 else value.movedim(1, -1).flatten(1)
     return flat.reshape(*like.shape[:2], -1)
