@@ -6,6 +6,7 @@ A number in the network's code means that number converted to the tensor's dtype
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -125,12 +126,23 @@ def mul_interval(ctx: Context, x: Operand, y: Operand) -> Interval:
         if x is y:
             return elementwise_interval(SQUARE, ctx, x)
         x, y = _numbers(x, y.dtype), _numbers(y, x.dtype)
-        return _corners(ctx, [a * b for a in _unflushed(ctx, x) for b in _unflushed(ctx, y)], x, y)
+        found = _corners(ctx, [a * b for a in _unflushed(ctx, x) for b in _unflushed(ctx, y)], x, y)
+        odd = (_may_be_infinite(x) & _may_be_zero(y)) | (_may_be_zero(x) & _may_be_infinite(y))
+        return found.select(lambda end: end.masked_fill(odd, math.nan)) if bool(odd.any()) else found
     if isinstance(x, Interval):
         return scale_interval(ctx, x, y)  # type: ignore[arg-type]
     if not isinstance(y, Interval):
         raise BoundError("mul_interval needs an operand that varies")
     return scale_interval(ctx, y, x)
+
+
+def _may_be_infinite(x: Interval) -> Tensor:
+    return x.lower.isinf() | x.upper.isinf()
+
+
+def _may_be_zero(x: Interval) -> Tensor:
+    """Say where a value may be 0, if subnormal numbers are flushed."""
+    return (x.lower < tiny(x.dtype)) & (x.upper > -tiny(x.dtype))
 
 
 def _numbers(x: Interval, dtype: torch.dtype) -> Interval:

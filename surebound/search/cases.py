@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -83,13 +83,17 @@ def count(formula: Formula) -> int:
     return ways[chosen]
 
 
-def cases(formula: Formula, problem: Problem) -> list[Case]:
-    """List the cases of a formula whose box is not empty."""
+def cases(formula: Formula, problem: Problem, finite: Callable[[], bool]) -> list[Case]:
+    """List the cases of a formula whose box is not empty.
+
+    ``finite`` says whether all outputs are numbers everywhere in the box: only then rows exclude each other, because of
+    NaN no comparison is true.
+    """
     if count(formula) > MOST_CASES:
         raise QueryError(
             f"the formula has {count(formula)} cases after bounds have cut it; at most {MOST_CASES} are supported"
         )
-    found = (_case(atoms, problem) for atoms in _choices(formula))
+    found = (_case(atoms, problem, finite) for atoms in _choices(formula))
     return list(dict.fromkeys(case for case in found if case is not None))
 
 
@@ -103,7 +107,7 @@ def _choices(formula: Formula) -> Iterator[tuple[Atom, ...]]:
             yield tuple(itertools.chain.from_iterable(chosen))
 
 
-def _case(chosen: Sequence[Atom], problem: Problem) -> Case | None:
+def _case(chosen: Sequence[Atom], problem: Problem, finite: Callable[[], bool]) -> Case | None:
     low: dict[int, Fraction] = {}
     high: dict[int, Fraction] = {}
     rows: dict[Atom, None] = {}
@@ -123,7 +127,7 @@ def _case(chosen: Sequence[Atom], problem: Problem) -> Case | None:
     for place in set(low) | set(high):
         if low.get(place, problem.lower[place]) > high.get(place, problem.upper[place]):
             return None
-    if any(row.opposite in rows for row in rows):
+    if any(row.opposite in rows for row in rows) and finite():
         return None
     return Case(tuple(sorted(low.items())), tuple(sorted(high.items())), tuple(rows))
 

@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -55,7 +56,7 @@ def decide_formula(
         left, detail = _cut(problem, "bounds" in stages)
     except (BoundError, UnsupportedOperatorError) as error:
         left, detail = without(problem.formula, ()), str(error).splitlines()[0]
-    found = [] if left is None or problem.empty else cases(left, problem)
+    found = [] if left is None or problem.empty else cases(left, problem, cache(lambda: _finite(problem)))
     if not found:
         stage = "input bounds" if problem.empty else "bounds"
         seconds, sound = time.monotonic() - began, problem.soundness is Soundness.DEPLOYED
@@ -64,6 +65,17 @@ def decide_formula(
     from surebound.search.formula_cases import put_to_stages
 
     return put_to_stages(problem, found, judge, deadline, seed, stages, tolerance, detail)
+
+
+def _finite(problem: Problem) -> bool:
+    """Say whether bounds show that every output is a number everywhere in the problem's box."""
+    try:
+        with torch.no_grad():
+            box = problem.box(problem.lower, problem.upper)
+            found = propagate(problem.network.program, box, problem.soundness)
+    except (BoundError, UnsupportedOperatorError):
+        return False
+    return bool((found.lower.isfinite() & found.upper.isfinite()).all())
 
 
 def _cut(problem: Problem, by_bounds: bool) -> tuple[Formula | None, str]:

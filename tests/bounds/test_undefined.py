@@ -115,3 +115,31 @@ def test_margins_of_unknown_outputs_are_unknown_whatever_the_sign() -> None:
     a = torch.tensor([[[1.0, 1.0]], [[-1.0, 1.0]]])
     found = maximum(a, box, torch.zeros(2, 1, dtype=torch.float64), Soundness.DEPLOYED)
     assert found.isnan().flatten().tolist() == [True, True]
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda x: torch.relu(x - 200) * torch.exp(x),
+        lambda x: torch.exp(-torch.exp(x)) * torch.exp(x),
+        lambda x: torch.sigmoid(-torch.exp(x)) * torch.exp(x),
+        lambda x: torch.relu(x - 200).mul_(torch.exp(x)),
+        lambda x: torch.exp(x) * torch.rsqrt((torch.exp(x) ** 2).mean(1, keepdim=True)),
+    ],
+)
+def test_zero_times_infinity_hidden_by_a_clamp(product: Callable[[Tensor], Tensor]) -> None:
+    """[0, a] times [0, inf] may be NaN: no bounded function behind it makes it a number again."""
+
+    class Net(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return product(x).clamp(-5, 5)
+
+    box = sb.Box(torch.zeros(1, 2), torch.full((1, 2), 100.0))
+    assert bool(Net()(box.upper).isnan().any())
+    bounds = sb.interval_bounds(Net(), box)
+    assert not bool((bounds.lower.isfinite() & bounds.upper.isfinite()).all())
+    for method in ("interval", "crown"):
+        margins = sb.worst_margins(
+            Net(), box, spec=sb.LinearSpec(torch.eye(2), torch.full((2,), -9.0)), method=method
+        )
+        assert not bool((margins <= 0).all())

@@ -17,7 +17,7 @@ import surebound as sb
 from surebound.attack import attack
 from surebound.attack.methods import PGD
 from surebound.errors import InputError, QueryError, RegionError, SpecError
-from surebound.spec.formula import Sum
+from surebound.spec.formula import Any, Sum, comparison
 from surebound.verdict import Status
 
 Spec = sb.Spec
@@ -404,3 +404,29 @@ def test_writing_into_a_part_of_a_tensor_can_be_attacked() -> None:
 
     assert sb.decide(Writes(), BOX, Spec.label(0))[0].status is Status.ROBUST
     assert sb.decide(Writes(), BOX, Spec.label(1))[0].status is Status.FALSIFIED
+
+
+def test_of_nan_no_comparison_is_true() -> None:
+    """'z <= 5 or z > 5' sounds like a truth; where z may be NaN it is none."""
+
+    class Root(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.stack([torch.sqrt(x[:, 0]), x[:, 1]], 1)
+
+    five = Sum(Fraction(5))
+    either = Spec("either", lambda s: Any(tuple(comparison(r, s.output(0), five) for r in ("<=", ">"))))
+    (verdict,) = sb.decide(Root(), BOX, either, timeout=5)
+    assert verdict.status is not Status.ROBUST
+    right = sb.Box(torch.full((1, 2), 0.5), torch.ones(1, 2))
+    assert sb.decide(Root(), right, either)[0].status is Status.ROBUST
+
+
+@pytest.mark.parametrize("act", [nn.ReLU(), nn.LeakyReLU(0.1)])
+def test_max_pooling_before_units_that_are_all_stable(act: nn.Module) -> None:
+    net = nn.Sequential(
+        nn.Unflatten(1, (1, 4)), nn.MaxPool1d(2), nn.Flatten(), nn.Linear(2, 3), act, nn.Linear(3, 2)
+    ).requires_grad_(False)
+    net[3].bias.fill_(9.0)
+    net[5].weight.copy_(torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.98]])), net[5].bias.zero_()
+    region = sb.LinfBall(torch.full((1, 4), 0.5), "1/10", clip=(0, 1))
+    assert sb.decide(net, region, Spec.label(0), stages=("relu-splitting",))[0].status is Status.ROBUST
