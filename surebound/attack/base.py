@@ -12,7 +12,7 @@ from torch import Tensor
 
 from surebound.attack.options import is_count
 from surebound.attack.result import AttackProgress, Ledger
-from surebound.attack.rows import Problem, Rows
+from surebound.attack.rows import AttackProblem, AttackRows
 from surebound.errors import ConfigError
 
 Progress = Callable[[AttackProgress], None]
@@ -49,11 +49,11 @@ class Attack(abc.ABC):
                 )
 
     @abc.abstractmethod
-    def begin(self, rows: Rows) -> None:
+    def begin(self, rows: AttackRows) -> None:
         """Set ``rows.x`` to the start, anywhere in the box, and fill ``rows.state``."""
 
     @abc.abstractmethod
-    def step(self, rows: Rows, t: int) -> Tensor:
+    def step(self, rows: AttackRows, t: int) -> Tensor:
         """Return the next iterates (R, ...), in the box or not; must look at ``rows.x``, by gradient or without."""
 
     def trials(self, choices: int) -> int:
@@ -63,7 +63,7 @@ class Attack(abc.ABC):
     @final
     def __call__(
         self,
-        problem: Problem,
+        problem: AttackProblem,
         ledger: Ledger,
         examples: Tensor,
         progress: Progress | None = None,
@@ -75,7 +75,7 @@ class Attack(abc.ABC):
         """
         total = len(examples) * ledger.trials * self.steps
         for chunk in _chunks(examples, ledger, problem.chunk):
-            rows = Rows(problem, ledger, chunk.example, chunk.trial)
+            rows = AttackRows(problem, ledger, chunk.example, chunk.trial)
             self.begin(rows)
             rows.place(rows.x)
             for t in range(self.steps):

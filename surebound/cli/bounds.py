@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from surebound.region import LinfBall
 
 
-class Method(enum.StrEnum):
+class MethodName(enum.StrEnum):
     """The names of surebound.bounds.margins.METHODS, which this module must not import at the top."""
 
     INTERVAL = "interval"
@@ -68,7 +68,7 @@ def bounds(
         list[int] | None, typer.Option("--index", help="An image by its number; may be repeated.")
     ] = None,
     first: Annotated[int | None, typer.Option("--first", help="The first N images (default: all).")] = None,
-    method: Annotated[Method, typer.Option("--method", help=METHOD_HELP)] = Method.INTERVAL,
+    method: Annotated[MethodName, typer.Option("--method", help=METHOD_HELP)] = MethodName.INTERVAL,
     soundness: Annotated[Arithmetic, typer.Option("--soundness", help=SOUNDNESS_HELP)] = Arithmetic.DEPLOYED,
     show: Annotated[Show, typer.Option("--show", help=SHOW_HELP)] = Show.MARGINS,
     clip: Annotated[
@@ -153,7 +153,7 @@ def margin_rows(
     region: LinfBall,
     labels: Tensor,
     numbers: list[int],
-    method: Method,
+    method: MethodName,
     soundness: Arithmetic,
 ) -> list[list[Cell]]:
     """One line per image: the class that comes closest to overtaking the true one, and by how much."""
@@ -187,7 +187,7 @@ def output_rows(
     region: LinfBall,
     labels: Tensor,
     numbers: list[int],
-    method: Method,
+    method: MethodName,
     soundness: Arithmetic,
 ) -> list[list[Cell]]:
     """One line per image and output: its range over the region, and its value at the image."""
@@ -198,7 +198,7 @@ def output_rows(
     from surebound.spec import LinearSpec
 
     values = forward(network, region.x).flatten(1)  # (B, K)
-    if method is Method.INTERVAL:
+    if method is MethodName.INTERVAL:
         box = interval_bounds(network, region, soundness=soundness.value)
         lower, upper = box.lower.flatten(1), box.upper.flatten(1)
     else:  # z_k and -z_k as specifications

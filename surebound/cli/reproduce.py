@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from surebound.reproduction.bench import Bench
     from surebound.reproduction.execute import Step
     from surebound.reproduction.scale import Scale
-    from surebound.reproduction.work import Plan
+    from surebound.reproduction.work import WorkPlan
 
 EXIT_STOPPED = 3
 
@@ -100,7 +100,7 @@ def reproduce(
     _work(wanted, plans, bench, level, out)
 
 
-def _work(wanted: list[Artefact], plans: list[Plan], bench: Bench, level: Scale, out: Path) -> None:
+def _work(wanted: list[Artefact], plans: list[WorkPlan], bench: Bench, level: Scale, out: Path) -> None:
     from surebound.cli.signals import stop_on_signals
     from surebound.experiment.run import Caller
     from surebound.reproduction.artefacts.write import write
@@ -146,7 +146,7 @@ def _bench(
     return Bench(out, data_dir, reuse, jobs=workers)
 
 
-def _show(plans: list[Plan], bench: Bench, *, quick: bool) -> None:
+def _show(plans: list[WorkPlan], bench: Bench, *, quick: bool) -> None:
     """The plan as a table; equal work once. Rates are measured for it, except where all of it takes seconds."""
     from surebound.reproduction.execute import steps
     from surebound.reproduction.rate import Rates

@@ -13,7 +13,7 @@ from surebound.cli.output import Cell
 from surebound.errors import InputError
 
 
-class Form(enum.StrEnum):
+class RecordFormat(enum.StrEnum):
     """How the records are written."""
 
     TABLE = "table"
@@ -46,7 +46,9 @@ def results(
         list[StatusName] | None, typer.Option("--status", help="Only these statuses; may be repeated.")
     ] = None,
     stage: Annotated[str | None, typer.Option("--stage", help="Only what this stage settled.")] = None,
-    form: Annotated[Form, typer.Option("--format", help="How to write the records.")] = Form.TABLE,
+    form: Annotated[
+        RecordFormat, typer.Option("--format", help="How to write the records.")
+    ] = RecordFormat.TABLE,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write to this file instead of standard output.")
     ] = None,
@@ -92,7 +94,7 @@ def results(
     if witnesses is not None:
         count = found.write_witnesses(witnesses)
         typer.echo(f"{count} counterexample(s) written to {witnesses}", err=True)
-    if form is Form.TABLE:
+    if form is RecordFormat.TABLE:
         if out is not None:
             raise InputError("--out needs --format csv, json or parquet; a table is for the screen")
         print_table(COLUMNS, [_shown(row(record)) for record in found])

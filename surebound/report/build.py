@@ -12,7 +12,7 @@ from surebound.report.figure import Figure
 from surebound.report.gallery import gallery
 from surebound.report.headline import headline
 from surebound.report.provenance import asked, provenance, redo
-from surebound.report.source import Run, read_runs, records_json
+from surebound.report.source import ReportedRun, read_runs, records_json
 from surebound.report.table import Table, write_text
 from surebound.report.verdicts import overview, radius_text, shares, stage_table
 
@@ -78,7 +78,7 @@ def _folded(table: Table) -> str:
     )
 
 
-def _top(runs: Sequence[Run], story: Story) -> str:
+def _top(runs: Sequence[ReportedRun], story: Story) -> str:
     """The answer first, then what it is about."""
     found = headline(runs)
     parts = [page.paragraph(f"surebound report · {', '.join(run.name for run in runs[:4])}", "kicker")]
@@ -94,7 +94,7 @@ def _top(runs: Sequence[Run], story: Story) -> str:
     return "\n".join(parts)
 
 
-def _run_section(run: Run, data_dir: Path | None) -> tuple[str, list[Figure], list[Table]]:
+def _run_section(run: ReportedRun, data_dir: Path | None) -> tuple[str, list[Figure], list[Table]]:
     parts = [page.heading(run.name, anchor=slug(run.name)), page.facts(asked(run))]
     figures, tables = [], []
     if len(run.summaries) > 1:
@@ -120,7 +120,7 @@ def _run_section(run: Run, data_dir: Path | None) -> tuple[str, list[Figure], li
     return "\n".join(parts), figures, tables
 
 
-def _pictures(run: Run, data_dir: Path | None) -> str:
+def _pictures(run: ReportedRun, data_dir: Path | None) -> str:
     found = gallery(run, data_dir)
     parts = []
     if found.falsified:
@@ -145,7 +145,7 @@ def _pictures(run: Run, data_dir: Path | None) -> str:
     return "\n".join(parts)
 
 
-def _all_verdicts(runs: Sequence[Run]) -> str:
+def _all_verdicts(runs: Sequence[ReportedRun]) -> str:
     total = sum(len(run.records) for run in runs)
     if not total:
         return ""

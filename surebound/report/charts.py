@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from surebound.report.figure import BROKEN, INK, MUTED, PROVED, SERIES, Figure
-from surebound.report.source import Run
+from surebound.report.source import ReportedRun
 from surebound.report.verdicts import radius_text
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 
-def accuracy_by_radius(runs: Sequence[Run]) -> Figure | None:
+def accuracy_by_radius(runs: Sequence[ReportedRun]) -> Figure | None:
     """Solid: proved. Dashed: no counterexample found. Between a network's two lines lies the truth."""
     shown = [run for run in runs if len(run.summaries) > 1]
     if not shown:
@@ -46,7 +46,7 @@ def accuracy_by_radius(runs: Sequence[Run]) -> Figure | None:
     )
 
 
-def training_curves(run: Run) -> Figure | None:
+def training_curves(run: ReportedRun) -> Figure | None:
     """Held-out errors by step, with the radius of the curriculum behind them."""
     evaluations, training = run.of("evaluation"), run.of("training")
     if len(evaluations) < 2 and len(training) < 2:
@@ -109,7 +109,7 @@ def _losses(axes: Axes, training: Sequence[dict[str, Any]]) -> None:
     axes.set_ylabel("loss")
 
 
-def stage_times(run: Run) -> Figure | None:
+def stage_times(run: ReportedRun) -> Figure | None:
     """Where the seconds of a verification went."""
     spent: dict[str, float] = {}
     for summary in run.summaries:

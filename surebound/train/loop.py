@@ -28,7 +28,7 @@ from surebound.train.methods.base import Batch, Loss
 from surebound.train.observe import Progress
 from surebound.train.state import all_finite, capture, restore
 from surebound.train.task import Outcome, Surroundings, Task
-from surebound.train.window import Window
+from surebound.train.window import ScalarWindow
 
 CHECK_EVERY = 50  # steps between looks at the accumulated loss: each costs a synchronisation with the host
 
@@ -53,7 +53,7 @@ class Loop:
             self.parameters, lr=plan.learning_rate, weight_decay=plan.weight_decay, fused=True
         )
         self.epsilon, self.kappa, self.rate = plan.epsilon, plan.kappa, plan.rate
-        self.window = Window()
+        self.window = ScalarWindow()
         self.step = 0
         self.best: tuple[float, int] | None = None  # score and step
         self.last_good: Path | None = None

@@ -28,10 +28,10 @@ MOST_VARIABLES = 10_000_000
 
 def parse(text: str, source: str = "the query") -> Query:
     """Read a VNN-LIB 1.0 text."""
-    return _Reader(text, source).query()
+    return _Version1Reader(text, source).query()
 
 
-class _Reader:
+class _Version1Reader:
     def __init__(self, text: str, source: str) -> None:
         self._source = source
         self._text = _COMMENT.sub("", text)  # line ends stay

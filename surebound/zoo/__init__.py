@@ -14,13 +14,13 @@ from torch import nn
 from surebound.errors import InputError
 from surebound.zoo.architecture import NETS, Architecture
 
-__all__ = ["NETS", "Architecture", "Entry", "entries", "entry", "load"]
+__all__ = ["NETS", "Architecture", "ZooEntry", "entries", "entry", "load"]
 
 NETS_DIRECTORY = Path(__file__).parent / "nets"
 
 
 @dataclass(frozen=True)
-class Entry:
+class ZooEntry:
     """A packaged network and what was measured of it."""
 
     name: str
@@ -49,7 +49,7 @@ def load(name: str) -> nn.Module:
     return model.eval()
 
 
-def entry(name: str) -> Entry:
+def entry(name: str) -> ZooEntry:
     """What is known of the packaged network called `name`."""
     known = {e.name: e for e in entries()}
     if name not in known:
@@ -61,14 +61,14 @@ def entry(name: str) -> Entry:
     return known[name]
 
 
-def entries() -> list[Entry]:
+def entries() -> list[ZooEntry]:
     """Every packaged network, by name."""
     return [_read(path) for path in sorted(NETS_DIRECTORY.glob("*.json"))]
 
 
-def _read(path: Path) -> Entry:
+def _read(path: Path) -> ZooEntry:
     record = json.loads(path.read_text(encoding="utf-8"))
-    return Entry(
+    return ZooEntry(
         name=path.stem,
         architecture=Architecture.of_record(record["architecture"]),
         data=record["data"],

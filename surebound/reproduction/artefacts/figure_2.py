@@ -14,7 +14,7 @@ from surebound.reproduction.artefacts.base import SMOKE_NOTE, Artefact, Drawn, n
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.propagation import layers
 from surebound.reproduction.scale import Scale, training
-from surebound.reproduction.work import Compute, Plan, Training
+from surebound.reproduction.work import Compute, Training, WorkPlan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,8 +37,8 @@ def _work(scale: Scale) -> Compute:
     return Compute("propagation", (net.name, EPS, samples), compute, 10.0)
 
 
-def plan(scale: Scale) -> Plan:
-    return Plan((_network(scale),), computations=(_work(scale),))
+def plan(scale: Scale) -> WorkPlan:
+    return WorkPlan((_network(scale),), computations=(_work(scale),))
 
 
 def _cloud(axes: Axes, points: Any, lower: Any, upper: Any, nominal: Any) -> None:

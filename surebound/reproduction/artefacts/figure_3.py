@@ -23,7 +23,7 @@ from surebound.reproduction.artefacts.paper import METHODS
 from surebound.reproduction.artefacts.results_table import LAPTOP
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.scale import Scale, known, training
-from surebound.reproduction.work import Check, Plan, Training
+from surebound.reproduction.work import Check, Training, WorkPlan
 from surebound.search.stages import Clean, CrownBounds, IntervalBounds, PgdAttack
 from surebound.verify import Cascade
 
@@ -93,14 +93,14 @@ def _curves(scale: Scale) -> list[_Curve]:
     return found
 
 
-def plan(scale: Scale) -> Plan:
+def plan(scale: Scale) -> WorkPlan:
     curves = _curves(scale)
     missing = [
         f"{METHODS[m]}: this version has no preset mnist-small-{m}"
         for m in TRAINED[scale]
         if m not in {c.method for c in curves}
     ]
-    return Plan(tuple(c.training for c in curves), tuple(c.check for c in curves), missing=tuple(missing))
+    return WorkPlan(tuple(c.training for c in curves), tuple(c.check for c in curves), missing=tuple(missing))
 
 
 def _accuracies(bench: Bench, curve: _Curve, key: str) -> list[float]:

@@ -12,7 +12,7 @@ from surebound.reproduction.artefacts.base import SMOKE_NOTE, Artefact, Drawn, c
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.polytope import evolution
 from surebound.reproduction.scale import Scale
-from surebound.reproduction.work import Compute, Plan
+from surebound.reproduction.work import Compute, WorkPlan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -23,8 +23,8 @@ def _work(scale: Scale) -> Compute:
     return Compute("polytope", (steps, side), lambda bench: evolution(steps, side=side), 15.0)
 
 
-def plan(scale: Scale) -> Plan:
-    return Plan(computations=(_work(scale),))
+def plan(scale: Scale) -> WorkPlan:
+    return WorkPlan(computations=(_work(scale),))
 
 
 def _picture(frames: list[dict[str, Any]]) -> Figure:

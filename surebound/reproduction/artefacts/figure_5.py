@@ -12,7 +12,7 @@ from surebound.reproduction.artefacts.paper import METHODS
 from surebound.reproduction.artefacts.table_5 import quartiles, shortened_run
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.scale import Scale
-from surebound.reproduction.work import Plan, Training
+from surebound.reproduction.work import Training, WorkPlan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -28,8 +28,8 @@ def _runs(scale: Scale) -> dict[str, list[Training]]:
     }
 
 
-def plan(scale: Scale) -> Plan:
-    return Plan(tuple(run for runs in _runs(scale).values() for run in runs))
+def plan(scale: Scale) -> WorkPlan:
+    return WorkPlan(tuple(run for runs in _runs(scale).values() for run in runs))
 
 
 Band = list[tuple[int, float, float, float]]  # step, median, quartiles

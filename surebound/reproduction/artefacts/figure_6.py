@@ -14,7 +14,7 @@ from surebound.reproduction.artefacts.paper import DATA, METHODS
 from surebound.reproduction.artefacts.results_table import LAPTOP
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.scale import Scale, fakes, known, training
-from surebound.reproduction.work import Plan, Training
+from surebound.reproduction.work import Training, WorkPlan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -46,12 +46,12 @@ def _networks(scale: Scale) -> dict[tuple[str, str], Training]:
     return found
 
 
-def plan(scale: Scale) -> Plan:
+def plan(scale: Scale) -> WorkPlan:
     found = _networks(scale)
     missing = tuple(
         f"no preset {d}-small-{m} in this version" for d, m in RADII[scale] if (d, m) not in found
     )
-    return Plan(tuple(found.values()), missing=missing, fake=fakes(scale, *{data for data, _ in found}))
+    return WorkPlan(tuple(found.values()), missing=missing, fake=fakes(scale, *{data for data, _ in found}))
 
 
 def first_filters(model: nn.Module) -> Tensor:

@@ -23,7 +23,7 @@ from surebound.reproduction.artefacts.base import (
 from surebound.reproduction.artefacts.paper import DATA, METHODS, Row
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.scale import Scale, fakes, known, training
-from surebound.reproduction.work import Check, Plan, Training
+from surebound.reproduction.work import Check, Training, WorkPlan
 
 # Steps (and batch) at laptop scale; None keeps the paper's schedule.
 LAPTOP: dict[tuple[str, str], tuple[int | None, int | None]] = {
@@ -83,7 +83,7 @@ def smoke_part(rows: Sequence[Row], scale: Scale) -> Sequence[Row]:
     return [r for r in rows if r.radius == first.get(r.data) and (r.quoted or r.method in ("nominal", "ibp"))]
 
 
-def plan_of(found: Sequence[Line], scale: Scale) -> Plan:
+def plan_of(found: Sequence[Line], scale: Scale) -> WorkPlan:
     """The work behind the lines; equal runs once, radii of one network together."""
     trainings = {line.training.name: line.training for line in found if line.training is not None}
     radii: dict[tuple[str, str], set[Fraction]] = {}
@@ -98,10 +98,10 @@ def plan_of(found: Sequence[Line], scale: Scale) -> Plan:
     )
     missing = tuple(dict.fromkeys(line.why_not for line in found if line.why_not))
     data = sorted({line.row.data for line in found if line.training is not None})
-    return Plan(tuple(trainings.values()), merged, missing=missing, fake=fakes(scale, *data))
+    return WorkPlan(tuple(trainings.values()), merged, missing=missing, fake=fakes(scale, *data))
 
 
-def check_for(plan: Plan, line: Line) -> Check | None:
+def check_for(plan: WorkPlan, line: Line) -> Check | None:
     """The merged check that covers a line."""
     if line.check is None:
         return None

@@ -10,7 +10,7 @@ from surebound.reproduction.artefacts.paper import METHODS, RUNTIME
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.runtime import epochs
 from surebound.reproduction.scale import Scale, known
-from surebound.reproduction.work import Compute, Plan
+from surebound.reproduction.work import Compute, WorkPlan
 
 
 def _configs(scale: Scale) -> dict[str, Config]:
@@ -35,13 +35,13 @@ def _work(scale: Scale) -> Compute:
     )
 
 
-def plan(scale: Scale) -> Plan:
+def plan(scale: Scale) -> WorkPlan:
     missing = tuple(
         f"{METHODS[m]}: this version has no preset mnist-small-{m}"
         for m in RUNTIME
         if m not in _configs(scale) and scale is not Scale.SMOKE
     )
-    return Plan(computations=(_work(scale),), missing=missing)
+    return WorkPlan(computations=(_work(scale),), missing=missing)
 
 
 def ratios(rounds: dict[str, list[float]], method: str) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from surebound.reproduction.artefacts.base import (
 from surebound.reproduction.artefacts.paper import IMAGENET, METHODS
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.scale import Scale, fakes, training
-from surebound.reproduction.work import Check, Plan, Training
+from surebound.reproduction.work import Check, Training, WorkPlan
 
 EPS = Fraction(1, 255)
 
@@ -38,11 +38,11 @@ def _check(network: Training, scale: Scale) -> Check:
     return Check(network, (EPS,), scale.attacked, 10_000)
 
 
-def plan(scale: Scale) -> Plan:
+def plan(scale: Scale) -> WorkPlan:
     found = _networks(scale)
     missing = () if found else ("Laptop scale trains nothing here: the data need their publisher's consent.",)
     checks = tuple(_check(network, scale) for network in found.values())
-    return Plan(tuple(found.values()), checks, missing=missing, fake=fakes(scale, "imagenet64"))
+    return WorkPlan(tuple(found.values()), checks, missing=missing, fake=fakes(scale, "imagenet64"))
 
 
 def draw(bench: Bench, scale: Scale) -> Drawn:

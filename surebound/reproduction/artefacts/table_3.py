@@ -19,7 +19,7 @@ from surebound.reproduction.artefacts.results_table import Line, check_for, line
 from surebound.reproduction.artefacts.table_4 import best_net
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.scale import Scale
-from surebound.reproduction.work import Plan
+from surebound.reproduction.work import WorkPlan
 from surebound.verdict import Status
 
 
@@ -31,7 +31,7 @@ def _lines(scale: Scale) -> list[Line]:
     return [line for row in rows for line in lines([row], scale, best_net(row, scale))]
 
 
-def plan(scale: Scale) -> Plan:
+def plan(scale: Scale) -> WorkPlan:
     return plan_of(_lines(scale), scale)
 
 

@@ -7,7 +7,7 @@ from surebound.reproduction.artefacts.paper import STATE_OF_THE_ART, Row
 from surebound.reproduction.artefacts.results_table import Line, draw_lines, lines, plan_of, smoke_part
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.scale import Scale
-from surebound.reproduction.work import Plan
+from surebound.reproduction.work import WorkPlan
 
 
 def best_net(row: Row, scale: Scale) -> str:
@@ -22,7 +22,7 @@ def _lines(scale: Scale) -> list[Line]:
     return [line for row in rows for line in lines([row], scale, best_net(row, scale))]
 
 
-def plan(scale: Scale) -> Plan:
+def plan(scale: Scale) -> WorkPlan:
     return plan_of(_lines(scale), scale)
 
 

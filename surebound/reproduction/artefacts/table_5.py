@@ -19,7 +19,7 @@ from surebound.reproduction.artefacts.base import (
 from surebound.reproduction.artefacts.paper import ABLATION
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.scale import Scale, training
-from surebound.reproduction.work import Plan, Training
+from surebound.reproduction.work import Training, WorkPlan
 from surebound.train.methods import IBP
 
 VARIANTS = {
@@ -57,8 +57,8 @@ def _runs(scale: Scale) -> dict[tuple[str, str], list[Training]]:
     return found
 
 
-def plan(scale: Scale) -> Plan:
-    return Plan(tuple(run for runs in _runs(scale).values() for run in runs))
+def plan(scale: Scale) -> WorkPlan:
+    return WorkPlan(tuple(run for runs in _runs(scale).values() for run in runs))
 
 
 def quartiles(values: list[float]) -> tuple[float, float, float]:

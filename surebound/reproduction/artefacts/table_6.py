@@ -7,14 +7,14 @@ from surebound.reproduction.artefacts.paper import ADDITIONAL
 from surebound.reproduction.artefacts.results_table import Line, draw_lines, lines, plan_of, smoke_part
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.scale import Scale
-from surebound.reproduction.work import Plan
+from surebound.reproduction.work import WorkPlan
 
 
 def _lines(scale: Scale) -> list[Line]:
     return lines(smoke_part(ADDITIONAL, scale), scale)
 
 
-def plan(scale: Scale) -> Plan:
+def plan(scale: Scale) -> WorkPlan:
     return plan_of(_lines(scale), scale)
 
 

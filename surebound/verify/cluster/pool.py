@@ -17,7 +17,7 @@ from surebound.errors import VerificationError
 from surebound.verify.cluster.connect import connected
 from surebound.verify.cluster.parcel import Parcel, Refusal
 from surebound.verify.pool import Executor
-from surebound.verify.work import Answer, Unit, Work
+from surebound.verify.work import Unit, UnitAnswer, Work
 
 PATIENCE_SECONDS = 60.0  # how long to wait for a worker, or the scheduler, to come back
 _LOOK_SECONDS = 1.0
@@ -70,7 +70,7 @@ class ClusterPool(Executor):
         self._under_way[future.key] = (unit, worker, future)
         future.add_done_callback(self._done.put)
 
-    def next(self) -> tuple[Unit, Answer]:
+    def next(self) -> tuple[Unit, UnitAnswer]:
         while True:
             future = self._wait()
             if future.key not in self._under_way:
@@ -140,12 +140,12 @@ class ClusterPool(Executor):
         self._look()
         self.submit(unit)
 
-    def _answer(self, future: Any) -> Answer:
+    def _answer(self, future: Any) -> UnitAnswer:
         try:
-            answer: Answer = future.result()
+            answer: UnitAnswer = future.result()
         except KilledWorker as error:
             lines = str(error).strip().splitlines()
-            return Answer(failure=f"workers died of it: {lines[0] if lines else 'KilledWorker'}")
+            return UnitAnswer(failure=f"workers died of it: {lines[0] if lines else 'KilledWorker'}")
         except Refusal as error:
             raise VerificationError(f"a worker refused the work: {error}") from error
         except (
