@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from surebound import zoo
 from surebound.errors import InputError
@@ -53,6 +53,11 @@ class Target:
         if self.data is not None and Path(self.data).suffix in (".npz", ".safetensors"):
             return read_arrays(Path(self.data), clip)
         return self.dataset().test
+
+    def first(self, count: int | None) -> tuple[Tensor, Tensor]:
+        """The first ``count`` test images (B, ...) and their labels (B,); None: all of them."""
+        test = self.test()
+        return test.batch(torch.arange(len(test) if count is None else min(count, len(test))))
 
 
 def load(what: str | Path, weights: str | Path | None = None) -> nn.Module:
