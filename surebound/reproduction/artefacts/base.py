@@ -20,6 +20,11 @@ SMOKE_NOTE = (
 )
 
 
+def notes_at(scale: Scale, *texts: str) -> tuple[str, ...]:
+    """The notes that say something; before them at scale smoke that the numbers mean nothing."""
+    return tuple(text for text in (SMOKE_NOTE if scale is Scale.SMOKE else "", *texts) if text)
+
+
 @dataclass(frozen=True, eq=False)
 class Drawn:
     """An artefact's parts; `headline` is one sentence that says what came out."""

@@ -10,7 +10,7 @@ import torch
 
 from surebound.report.figure import BROKEN, INK, MUTED, PROVED, SERIES, Figure
 from surebound.report.gallery import image_pixels
-from surebound.reproduction.artefacts.base import SMOKE_NOTE, Artefact, Drawn, number
+from surebound.reproduction.artefacts.base import Artefact, Drawn, notes_at, number
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.propagation import layers
 from surebound.reproduction.scale import Scale, training
@@ -100,7 +100,7 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
         f"{over}: at most {values['sampled']:.3f} in the samples; "
         f"bounded by {values['bound']:.3f} with elision, {values['bound_without_elision']:.3f} without."
     )
-    notes = (*((SMOKE_NOTE,) if scale is Scale.SMOKE else ()), f"Test image {values['index']}.")
+    notes = notes_at(scale, f"Test image {values['index']}.")
     numbers = (
         number(
             bench, net, figure="figure-2", bound=values["bound"], sampled=values["sampled"], eps=values["eps"]

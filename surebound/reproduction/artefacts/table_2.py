@@ -6,10 +6,10 @@ from fractions import Fraction
 
 from surebound.report.table import Cell, Table
 from surebound.reproduction.artefacts.base import (
-    SMOKE_NOTE,
     Artefact,
     Drawn,
     difference,
+    notes_at,
     number,
     points,
     summary_of,
@@ -63,8 +63,9 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
         "method", "schedule", "test error", "paper", "Δ", "PGD error", "paper ", "Δ ", "verified error", "paper  ",
         "Δ  ",
     )  # fmt: skip
-    notes = (
-        *((SMOKE_NOTE, "Smoke trains the small network instead.") if scale is Scale.SMOKE else ()),
+    notes = notes_at(
+        scale,
+        "Smoke trains the small network instead." if scale is Scale.SMOKE else "",
         "A WideResNet-10-10 on 56 x 56 crops, 1000 classes, ε = 1/255; verified by interval bounds only, as in the "
         "paper. At scale paper start it in several processes: torchrun --nproc-per-node 8 -m surebound train "
         "imagenet64-wrn-10-10-ibp-1-255, then hand the run to this command with --reuse.",

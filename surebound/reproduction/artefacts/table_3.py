@@ -5,10 +5,10 @@ from __future__ import annotations
 from surebound.report.table import Cell, Table
 from surebound.report.verdicts import radius_text
 from surebound.reproduction.artefacts.base import (
-    SMOKE_NOTE,
     Artefact,
     Drawn,
     difference,
+    notes_at,
     number,
     points,
     shortened,
@@ -61,17 +61,14 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
     columns = (
         "data", "ε", "schedule", "IBP bound", "paper", "complete", "paper ", "gap", "paper  ", "Δ of the gap",
     )  # fmt: skip
-    notes = [
+    notes = notes_at(
+        scale,
         "Errors in percent. “complete” is what remains after the cascade (laptop: CROWN and branch and bound, 30 s an "
         "image; paper: MIP for ten minutes, then LP).",
         shortened(list(work.trainings)),
         *work.missing,
-    ]
-    if scale is Scale.SMOKE:
-        notes.insert(0, SMOKE_NOTE)
-    table = Table(
-        "table-3", columns, tuple(rows), "Tightness of interval bounds", tuple(n for n in notes if n)
     )
+    table = Table("table-3", columns, tuple(rows), "Tightness of interval bounds", notes)
     headline = (
         f"Interval bounds alone leave {min(gaps):.2f} to {max(gaps):.2f} points more open than the complete search."
         if gaps
