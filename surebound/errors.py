@@ -125,3 +125,13 @@ class MissingExtraError(SureboundError, ImportError):
 
 class AutocastWarning(UserWarning):
     """Autocast is on: what is proved is the network in its own dtype, not what the caller would run."""
+
+
+def first_line(error: object) -> str:
+    """Say an exception's type and the first line of what it says, for a message about it.
+
+    >>> first_line(ValueError("odd\\nvery")), first_line(KeyError())
+    ('ValueError: odd', 'KeyError')
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return ": ".join([type(error).__name__, *lines[:1]])

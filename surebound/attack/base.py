@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from typing import final
 
 import torch
 from torch import Tensor
 
-from surebound.attack.options import is_count
+from surebound.attack.objective import LOSSES
+from surebound.attack.options import check_type, is_count, pick
 from surebound.attack.result import AttackProgress, Ledger
 from surebound.attack.rows import AttackProblem, AttackRows
+from surebound.attack.starts import STARTS
+from surebound.attack.steps import StepDecay, StepRule
 from surebound.errors import ConfigError
 
 Progress = Callable[[AttackProgress], None]
 Stop = Callable[[], bool]
+
+#: Options that several attacks have, checked for all of them: by the names there are, or by type.
+NAMED: Mapping[str, Mapping[str, object]] = {"loss": LOSSES, "start": STARTS}
+TYPED: Mapping[str, type] = {"rule": StepRule, "decay": StepDecay}
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,11 @@ class Attack(abc.ABC):
                 raise ConfigError(
                     f"{type(self).__name__}({name}={value!r}): {name} must be an integer of at least 1"
                 )
+        for option in fields(self):
+            if option.name in NAMED:
+                pick(NAMED[option.name], getattr(self, option.name), option.name)
+            elif option.name in TYPED:
+                check_type(self, option.name, TYPED[option.name])
 
     @abc.abstractmethod
     def begin(self, rows: AttackRows) -> None:

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from surebound.attack.base import Attack
 from surebound.attack.objective import LOSSES
-from surebound.attack.options import pick
 from surebound.attack.rows import AttackRows
 from surebound.attack.starts import STARTS
 
@@ -26,11 +25,6 @@ class FGSM(Attack):
     restarts: int = 1
     loss: str = "cross-entropy"
     start: str = "center"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        pick(LOSSES, self.loss, "loss")
-        pick(STARTS, self.start, "start")
 
     def begin(self, rows: AttackRows) -> None:
         rows.x = STARTS[self.start](rows)

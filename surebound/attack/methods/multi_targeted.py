@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from surebound.attack.base import Attack
-from surebound.attack.options import check_type, is_count, pick
+from surebound.attack.options import is_count
 from surebound.attack.rows import AttackRows
 from surebound.attack.starts import STARTS
 from surebound.attack.steps import Adam, StepDecay, StepRule
@@ -35,9 +35,6 @@ class MultiTargeted(Attack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        pick(STARTS, self.start, "start")
-        check_type(self, "rule", StepRule)
-        check_type(self, "decay", StepDecay)
         if self.targets is not None and not is_count(self.targets):
             raise ConfigError(
                 f"MultiTargeted(targets={self.targets!r}): give at least 1 target, or None for all"

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from surebound.attack.base import Attack
 from surebound.attack.objective import LOSSES
-from surebound.attack.options import check_type, pick
 from surebound.attack.rows import AttackRows
 from surebound.attack.starts import STARTS
 from surebound.attack.steps import Adam, StepDecay, StepRule
@@ -35,13 +34,6 @@ class PGD(Attack):
     rule: StepRule = field(default_factory=Adam)
     decay: StepDecay = field(default_factory=StepDecay)
     start: str = "uniform"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        pick(LOSSES, self.loss, "loss")
-        pick(STARTS, self.start, "start")
-        check_type(self, "rule", StepRule)
-        check_type(self, "decay", StepDecay)
 
     def begin(self, rows: AttackRows) -> None:
         rows.x = STARTS[self.start](rows)

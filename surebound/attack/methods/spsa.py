@@ -9,7 +9,7 @@ from torch import Tensor
 
 from surebound.attack.base import Attack
 from surebound.attack.objective import LOSSES
-from surebound.attack.options import check_type, is_count, is_positive, pick
+from surebound.attack.options import is_count, is_positive
 from surebound.attack.rows import AttackRows
 from surebound.attack.starts import STARTS
 from surebound.attack.steps import Adam, StepDecay, StepRule
@@ -39,10 +39,6 @@ class SPSA(Attack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        pick(LOSSES, self.loss, "loss")
-        pick(STARTS, self.start, "start")
-        check_type(self, "rule", StepRule)
-        check_type(self, "decay", StepDecay)
         if not (is_count(self.samples) and is_positive(self.delta)):
             raise ConfigError(
                 f"SPSA(samples={self.samples!r}, delta={self.delta!r}): "

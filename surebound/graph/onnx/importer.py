@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surebound.errors import GraphError, UnsupportedOperatorError
+from surebound.errors import GraphError, UnsupportedOperatorError, first_line
 from surebound.graph.onnx import arithmetic, cuts, layers, shapes
 from surebound.graph.onnx.build import Builder, ImportedNetwork, Value, broadcast, check_size
 from surebound.graph.onnx.call import TRANSLATIONS, Call, Operand, attributes_of, check_attributes
@@ -236,5 +236,4 @@ def _reference(model: Model, node: Any, tensors: Sequence[Tensor | None], where:
         found = evaluator(single).run(None, feeds)
         return [torch.from_numpy(np.array(each)) for each in found]
     except Exception as error:
-        reason = (str(error).splitlines() or [""])[0]
-        raise GraphError(f"{where} cannot be computed: {type(error).__name__}: {reason}") from error
+        raise GraphError(f"{where} cannot be computed: {first_line(error)}") from error
