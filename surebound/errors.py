@@ -28,6 +28,8 @@ AutocastWarning (UserWarning)     autocast is on, and what is computed is about 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class SureboundError(Exception):
     """Base of every error raised on purpose."""
@@ -135,3 +137,11 @@ def first_line(error: object) -> str:
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return ": ".join([type(error).__name__, *lines[:1]])
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """End a sentence about a misspelt word: `; did you mean 'ramp'?`, or a full stop."""
+    import difflib
+
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else "."

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from surebound import zoo
-from surebound.errors import InputError
+from surebound.errors import InputError, nearest
 from surebound.zoo import Architecture
 
 if TYPE_CHECKING:  # a packaged network or a file is loaded without waiting for data and training
@@ -99,8 +99,6 @@ def load_target(
     elif spec in {e.name for e in zoo.entries()}:
         target = _of_zoo(spec, weights, where)
     else:
-        from surebound.experiment.codec import nearest
-
         names = [e.name for e in zoo.entries()]
         hint = nearest(spec, [*names, *_runs_beside(Path(spec))])
         raise InputError(

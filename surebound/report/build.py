@@ -71,11 +71,8 @@ def _folded(table: Table) -> str:
     """A table as it is, or one to unfold if it is long and a chart says the same."""
     if not table.rows:
         return ""
-    return (
-        page.details(f"all {len(table.rows)} rows of numbers", table.html())
-        if len(table.rows) > 10
-        else table.html()
-    )
+    shown = table.html()
+    return page.details(f"all {len(table.rows)} rows of numbers", shown) if len(table.rows) > 10 else shown
 
 
 def _top(runs: Sequence[ReportedRun], story: Story) -> str:
@@ -122,24 +119,15 @@ def _run_section(run: ReportedRun, data_dir: Path | None) -> tuple[str, list[Fig
 
 def _pictures(run: ReportedRun, data_dir: Path | None) -> str:
     found = gallery(run, data_dir)
+    broken = "The image, what it was changed to, and the change. Each was run through the network again."
+    hard = "Undecided images first, then those that took longest, then the narrowest proofs."
     parts = []
-    if found.falsified:
-        parts += [
-            page.heading("Counterexamples", 3),
-            page.paragraph(
-                "The image, what it was changed to, and the change. Each was run through the network again.",
-                "note",
-            ),
-            page.tiles(found.falsified),
-        ]
-    if found.hardest:
-        parts += [
-            page.heading("The hardest of the others", 3),
-            page.paragraph(
-                "Undecided images first, then those that took longest, then the narrowest proofs.", "note"
-            ),
-            page.tiles(found.hardest),
-        ]
+    for title, note, pictures in (
+        ("Counterexamples", broken, found.falsified),
+        ("The hardest of the others", hard, found.hardest),
+    ):
+        if pictures:
+            parts += [page.heading(title, 3), page.paragraph(note, "note"), page.tiles(pictures)]
     if found.note:
         parts.append(page.paragraph(found.note, "note"))
     return "\n".join(parts)
@@ -151,11 +139,8 @@ def _all_verdicts(runs: Sequence[ReportedRun]) -> str:
         return ""
     parts = [page.heading("Every image")]
     if total > MOST_ROWS:
-        where = runs[0].path
-        parts.append(
-            page.paragraph(
-                f"{total:,} verdicts are too many for a page; `surebound results {where}` lists and exports them."
-            )
-        )
-        return "\n".join(parts)
-    return "\n".join([*parts, page.records_section(records_json(runs))])
+        command = f"`surebound results {runs[0].path}` lists and exports them"
+        parts.append(page.paragraph(f"{total:,} verdicts are too many for a page; {command}."))
+    else:
+        parts.append(page.records_section(records_json(runs)))
+    return "\n".join(parts)

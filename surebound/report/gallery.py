@@ -81,10 +81,9 @@ def _first_of_each(records: list[Record], most: int) -> list[Record]:
 
 def _spread(records: list[Record], most: int) -> list[Record]:
     """Each image once, and different labels before the same again."""
-    once = list({record.index: record for record in reversed(records)}.values())[::-1]
     seen: dict[int, int] = {}
     order = []
-    for record in once:
+    for record in _first_of_each(records, len(records)):
         seen[record.label] = seen.get(record.label, 0) + 1
         order.append((seen[record.label], record))
     return [record for _, record in sorted(order, key=lambda pair: pair[0])][:most]

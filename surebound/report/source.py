@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ def read_runs(paths: Sequence[Path]) -> tuple[ReportedRun, ...]:
         raise InputError("no run was given; name one or more run directories")
     runs = [read_run(path) for path in found]
     names = _distinct(runs)
-    return tuple(_renamed(run, name) for run, name in zip(runs, names, strict=True))
+    return tuple(replace(run, name=name) for run, name in zip(runs, names, strict=True))
 
 
 def read_run(path: Path) -> ReportedRun:
@@ -85,9 +85,8 @@ def read_run(path: Path) -> ReportedRun:
     training: dict[str, Any] = {}
     if (folder / "config.toml").is_file():
         directory = RunDirectory.open(folder)
-        config = directory.config
         training = {
-            "config": config,
+            "config": directory.config,
             "environment": directory.read_json("environment.json"),
             "results": directory.read_json("results.json"),
             "metrics": tuple(read_metrics(directory.metrics)) if directory.metrics.is_file() else (),
@@ -134,13 +133,5 @@ def _distinct(runs: Sequence[ReportedRun]) -> list[str]:
     """Names; those that several runs share get their directory's name added."""
     names = [run.name for run in runs]
     longer = [n if names.count(n) == 1 else f"{n} ({r.path.name})" for n, r in zip(names, runs, strict=True)]
-    return [
-        n if longer.count(n) == 1 else f"{n} #{i + 1}" for i, n in enumerate(longer)
-    ]  # two stores of one name
-
-
-def _renamed(run: ReportedRun, name: str) -> ReportedRun:
-    if run.name == name:
-        return run
-    values = {key: getattr(run, key) for key in ReportedRun.__dataclass_fields__}
-    return ReportedRun(**{**values, "name": name})
+    # Two stores of one name.
+    return [n if longer.count(n) == 1 else f"{n} #{i + 1}" for i, n in enumerate(longer)]

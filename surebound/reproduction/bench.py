@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from surebound.experiment.target import Target, load_target
 from surebound.experiment.verifications import note_verification
 from surebound.region import LinfBall
 from surebound.reproduction.work import Check, Compute, Network, Packaged, Training, science
+from surebound.train.checkpoint import replace_text
 from surebound.train.observe import Observer
 from surebound.verify import Progress, Record, Store, verify
 from surebound.verify.run import STORE_NAME
@@ -199,6 +199,4 @@ def _read_list(path: Path) -> list[Any]:
 
 def _write_json(path: Path, values: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.partial")
-    temporary.write_text(json.dumps(values), encoding="utf-8")
-    os.replace(temporary, path)
+    replace_text(path, json.dumps(values))
