@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ def accuracy_by_radius(runs: Sequence[ReportedRun]) -> Figure | None:
 
     def draw(canvas: Canvas) -> None:
         axes = canvas.add_subplot()
-        for run, colour in zip(shown, _colours(len(shown)), strict=True):
+        for run, colour in zip(shown, itertools.cycle(SERIES), strict=False):
             eps = [float(s.eps) for s in run.summaries]
             proved = [100 * (1 - s.verified_error) for s in run.summaries]
             alive = [100 * (1 - s.falsified_error) for s in run.summaries]
@@ -130,10 +131,6 @@ def stage_times(run: ReportedRun) -> Figure | None:
     height = 0.7 + 0.26 * len(spent)
     name = f"stages-{slug(run.name)}"
     return Figure(name, f"{run.name}: seconds spent by each stage", draw, (6.2, height))
-
-
-def _colours(count: int) -> list[str]:
-    return [SERIES[i % len(SERIES)] for i in range(count)]
 
 
 def slug(name: str) -> str:

@@ -24,9 +24,8 @@ def solve(problem: MathProgram, limits: Limits) -> SolverOutcome:
         with gp.Env(params={"OutputFlag": 0}) as environment, gp.Model(env=environment) as model:
             return _solve(model, problem, limits)
     except gp.GurobiError as error:
-        kind = (
-            SolverStatus.MEMORY_LIMIT if error.errno == gp.GRB.Error.OUT_OF_MEMORY else SolverStatus.UNKNOWN
-        )
+        full = error.errno == gp.GRB.Error.OUT_OF_MEMORY
+        kind = SolverStatus.MEMORY_LIMIT if full else SolverStatus.UNKNOWN
         return SolverOutcome(kind, detail=f"Gurobi: {error}")
 
 
@@ -60,7 +59,6 @@ def _outcome(model: Any, x: Any, problem: MathProgram, limits: Limits) -> Solver
     name = _NAMES.get(model.Status, str(model.Status))
     status = read_status("gurobi", name)
     point = np.asarray(x.X, dtype=np.float64) if model.SolCount else None
-    objective = float(problem.objective @ point + problem.offset) if point is not None else -math.inf
     if problem.binaries:
         bound = float(model.ObjBound)
     else:
@@ -68,5 +66,7 @@ def _outcome(model: Any, x: Any, problem: MathProgram, limits: Limits) -> Solver
     # One status for both early stops: the numbers tell which.
     if status is SolverStatus.ABOVE and limits.prove_below is not None and bound < limits.prove_below:
         status = SolverStatus.BELOW
-    outcome = SolverOutcome(status, objective, bound if abs(bound) < 1e100 else math.inf, point, detail=name)
+    outcome = SolverOutcome(
+        status, problem.value(point), bound if abs(bound) < 1e100 else math.inf, point, detail=name
+    )
     return consistent(outcome, limits.feasibility)

@@ -95,7 +95,6 @@ def _outcome(highs: Any, problem: MathProgram, status: SolverStatus, name: str, 
     has_point = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     solution = highs.getSolution()
     point = np.array(solution.col_value, dtype=np.float64) if has_point else None
-    objective = float(problem.objective @ point + problem.offset) if point is not None else -math.inf
     if problem.binaries:
         # A search that is stopped early leaves 0 in the info, which is no bound: only what was reported counts.
         bound, duals = -info.mip_dual_bound if status is SolverStatus.OPTIMAL else seen, None
@@ -103,4 +102,4 @@ def _outcome(highs: Any, problem: MathProgram, status: SolverStatus, name: str, 
         # Without a finished simplex the dual objective is no bound that we could argue for.
         bound = -info.objective_function_value if status is SolverStatus.OPTIMAL else math.inf
         duals = np.array(solution.row_dual, dtype=np.float64) if status is SolverStatus.OPTIMAL else None
-    return SolverOutcome(status, objective, float(bound), point, duals, detail=name)
+    return SolverOutcome(status, problem.value(point), float(bound), point, duals, detail=name)

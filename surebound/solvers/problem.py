@@ -50,6 +50,10 @@ class MathProgram:
         """How many coordinates are integers."""
         return int(self.integral.sum())
 
+    def value(self, point: Vector | None) -> float:
+        """The objective at a point (N,); minus infinity if there is none."""
+        return -math.inf if point is None else float(self.objective @ point + self.offset)
+
     def relaxed(self) -> MathProgram:
         """The linear program without the integrality."""
         return dataclasses.replace(self, integral=np.zeros_like(self.integral))

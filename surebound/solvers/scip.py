@@ -30,15 +30,13 @@ def solve(problem: MathProgram, limits: Limits) -> SolverOutcome:
     model.optimize()
     name = str(model.getStatus())
     point = None
-    objective = -math.inf
     if model.getNSols():
         best = model.getBestSol()
         point = np.array([best[variable] for variable in variables], dtype=np.float64)
-        objective = float(problem.objective @ point + problem.offset)
     bound = float(model.getDualbound())
     if abs(bound) >= model.infinity():
         bound = math.inf
-    outcome = SolverOutcome(read_status("scip", name), objective, bound, point, detail=name)
+    outcome = SolverOutcome(read_status("scip", name), problem.value(point), bound, point, detail=name)
     return consistent(outcome, limits.feasibility)
 
 

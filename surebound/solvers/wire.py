@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import math
@@ -31,15 +32,8 @@ def encode_request(problem: MathProgram, limits: Limits) -> bytes:
         indptr=matrix.indptr, indices=matrix.indices, data=matrix.data, shape=np.array(matrix.shape)
     )
     arrays["offset"] = np.array(problem.offset)
-    fields = {
-        "feasibility": limits.feasibility,
-        "seconds": limits.seconds if math.isfinite(limits.seconds) else None,
-        "memory_bytes": limits.memory_bytes,
-        "threads": limits.threads,
-        "prove_below": limits.prove_below,
-        "falsify_above": limits.falsify_above,
-    }
-    return _pack(arrays, fields)
+    seconds = limits.seconds if math.isfinite(limits.seconds) else None
+    return _pack(arrays, {**dataclasses.asdict(limits), "seconds": seconds})
 
 
 def decode_request(payload: bytes) -> tuple[MathProgram, Limits]:

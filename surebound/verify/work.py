@@ -66,9 +66,8 @@ class Work:
         try:
             stages = self.cascade.segments[unit.segment][unit.skip :]
             if unit.examples and any(stage.bounds for stage in stages):
-                workspace.trace(
-                    torch.from_numpy(unit.examples[0].image[None])
-                )  # not on the first stage's clock
+                # Not on the first stage's clock.
+                workspace.trace(torch.from_numpy(unit.examples[0].image[None]))
             records, undecided = decide(stages, unit.examples, self.setting, workspace)
             self._check(unit, records, workspace)
         except StageFailure as failure:

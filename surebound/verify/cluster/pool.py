@@ -83,9 +83,8 @@ class ClusterPool(Executor):
 
     def close(self) -> None:
         for _, _, future in self._under_way.values():
-            with contextlib.suppress(
-                Exception
-            ):  # the scheduler may be gone; nothing depends on these any more
+            # The scheduler may be gone; nothing depends on these any more.
+            with contextlib.suppress(Exception):
                 future.release()
         self._under_way.clear()
         self._stack.close()
@@ -98,9 +97,8 @@ class ClusterPool(Executor):
 
     def _look(self) -> None:
         """Who is there now."""
-        with contextlib.suppress(
-            OSError
-        ):  # no answer: what was known stays, and _wait loses patience if need be
+        # No answer: what was known stays, and _wait loses patience if need be.
+        with contextlib.suppress(OSError):
             self._workers: tuple[str, ...] = tuple(self._client.nthreads())
         self._looked = time.monotonic()
 
@@ -148,9 +146,8 @@ class ClusterPool(Executor):
             return UnitAnswer(failure=f"workers died of it: {lines[0] if lines else 'KilledWorker'}")
         except Refusal as error:
             raise VerificationError(f"a worker refused the work: {error}") from error
-        except (
-            Exception
-        ) as error:  # nothing a stage did: those are answers. The worker could not begin at all.
+        except Exception as error:
+            # Nothing a stage did: those are answers. The worker could not begin at all.
             raise VerificationError(
                 f"a worker could not run the network ({type(error).__name__}: {error}). Its class, and the "
                 "cascade's stages, must be importable on the workers"
