@@ -75,7 +75,7 @@ def _extremum(call: Call) -> Operand:
 
 
 def _varying_first(call: Call) -> tuple[tuple[Value, *tuple[Operand, ...]], tuple[int, ...]]:
-    """All operands as they broadcast, the constants last, and the result's shape."""
+    """Return all operands as they broadcast, the constants last, and the result's shape."""
     operands, shape = call.aligned(*[each for each in call.operands if each is not None])
     first, *others = sorted(operands, key=lambda each: isinstance(each, Tensor))
     if not isinstance(first, Value):
