@@ -28,6 +28,8 @@ AutocastWarning (UserWarning)     autocast is on, and what is computed is about 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class SureboundError(Exception):
     """Base of every error raised on purpose."""
@@ -125,3 +127,21 @@ class MissingExtraError(SureboundError, ImportError):
 
 class AutocastWarning(UserWarning):
     """Autocast is on: what is proved is the network in its own dtype, not what the caller would run."""
+
+
+def first_line(error: object) -> str:
+    """Say an exception's type and the first line of what it says, for a message about it.
+
+    >>> first_line(ValueError("odd\\nvery")), first_line(KeyError())
+    ('ValueError: odd', 'KeyError')
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return ": ".join([type(error).__name__, *lines[:1]])
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """End a sentence about a misspelt word: `; did you mean 'ramp'?`, or a full stop."""
+    import difflib
+
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else "."

@@ -1,9 +1,10 @@
-"""Laws of CONTRIBUTING.md, read from the source text: of operators' names, of slacks, of docstrings."""
+"""Laws of CONTRIBUTING.md, read from the source text: of operators' names, of slacks, of docstrings, of classes."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -197,3 +198,15 @@ def test_a_docstring_without_a_verb_is_seen(tmp_path: Path, docstring: str) -> N
         (tmp_path / room).mkdir()
         (tmp_path / room / "a.py").write_text(source + spoken + asked, encoding="utf-8")
     assert [line.split(" ")[0] for line in unspoken(tmp_path)] == ["bounds/a.py:1"]
+
+
+def test_a_class_name_means_one_thing() -> None:
+    """Only names that users read in two packages, as sb.bounds.Method and sb.training.Method, may occur twice."""
+    names = Counter(
+        node.name
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    )
+    twice = sorted(name for name, count in names.items() if count > 1)
+    assert len(twice) <= 8, f"rename until at most 8 of these occur twice: {', '.join(twice)}"

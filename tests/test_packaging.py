@@ -39,6 +39,18 @@ assert margins.shape == (2, 10) and margins[0, 3] == 0 and margins[1, 7] == 0
 print("bounded")
 """
 
+#: The solver's process finds the package by its folder, wherever that is.
+SOLVE = """
+import numpy as np
+import scipy.sparse
+from surebound.solvers import Limits, MathProgram, SolverProcess, find
+
+one = np.ones(1)
+program = MathProgram(one, 0.0, scipy.sparse.csr_array([[1.0]]), -one, one / 2, -one, one, one > 2)
+with SolverProcess(find("highs")) as solver:
+    print(solver.solve(program, Limits(1e-9)).objective)
+"""
+
 
 def run(*command: str | Path, cwd: Path) -> str:
     """The command's standard output; its errors are the test's."""
@@ -100,6 +112,10 @@ def test_the_sdist_holds_every_file(dist: Path) -> None:
 
 def test_the_wheel_bounds_a_network_in_a_clean_environment(clean_python: Path, tmp_path: Path) -> None:
     assert run(clean_python, "-c", SMOKE, cwd=tmp_path) == "bounded\n"
+
+
+def test_the_wheel_solves_a_linear_program_in_a_clean_environment(clean_python: Path, tmp_path: Path) -> None:
+    assert run(clean_python, "-c", SOLVE, cwd=tmp_path) == "0.5\n"
 
 
 def test_the_command_works_in_a_clean_environment(clean_python: Path, tmp_path: Path) -> None:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from typing import final
 
 import torch
 from torch import Tensor
 
-from surebound.attack.options import is_count
+from surebound.attack.objective import LOSSES
+from surebound.attack.options import check_type, is_count, pick
 from surebound.attack.result import AttackProgress, Ledger
-from surebound.attack.rows import Problem, Rows
+from surebound.attack.rows import AttackProblem, AttackRows
+from surebound.attack.starts import STARTS
+from surebound.attack.steps import StepDecay, StepRule
 from surebound.errors import ConfigError
 
 Progress = Callable[[AttackProgress], None]
 Stop = Callable[[], bool]
+
+#: Options that several attacks have, checked for all of them: by the names there are, or by type.
+NAMED: Mapping[str, Mapping[str, object]] = {"loss": LOSSES, "start": STARTS}
+TYPED: Mapping[str, type] = {"rule": StepRule, "decay": StepDecay}
 
 
 @dataclass(frozen=True)
@@ -47,13 +54,18 @@ class Attack(abc.ABC):
                 raise ConfigError(
                     f"{type(self).__name__}({name}={value!r}): {name} must be an integer of at least 1"
                 )
+        for option in fields(self):
+            if option.name in NAMED:
+                pick(NAMED[option.name], getattr(self, option.name), option.name)
+            elif option.name in TYPED:
+                check_type(self, option.name, TYPED[option.name])
 
     @abc.abstractmethod
-    def begin(self, rows: Rows) -> None:
+    def begin(self, rows: AttackRows) -> None:
         """Set ``rows.x`` to the start, anywhere in the box, and fill ``rows.state``."""
 
     @abc.abstractmethod
-    def step(self, rows: Rows, t: int) -> Tensor:
+    def step(self, rows: AttackRows, t: int) -> Tensor:
         """Return the next iterates (R, ...), in the box or not; must look at ``rows.x``, by gradient or without."""
 
     def trials(self, choices: int) -> int:
@@ -63,7 +75,7 @@ class Attack(abc.ABC):
     @final
     def __call__(
         self,
-        problem: Problem,
+        problem: AttackProblem,
         ledger: Ledger,
         examples: Tensor,
         progress: Progress | None = None,
@@ -75,7 +87,7 @@ class Attack(abc.ABC):
         """
         total = len(examples) * ledger.trials * self.steps
         for chunk in _chunks(examples, ledger, problem.chunk):
-            rows = Rows(problem, ledger, chunk.example, chunk.trial)
+            rows = AttackRows(problem, ledger, chunk.example, chunk.trial)
             self.begin(rows)
             rows.place(rows.x)
             for t in range(self.steps):

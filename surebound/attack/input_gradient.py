@@ -46,11 +46,12 @@ class InputGradients(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if func is torch.conv2d and torch.is_grad_enabled():
-            return (_convolution if self.same_bits else _rounded)(*args, **(kwargs or {}))
+            return _convolution(self.same_bits, *args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 
 def _convolution(
+    same_bits: bool,
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -59,14 +60,16 @@ def _convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    if isinstance(padding, str):
-        return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
-    conv = Conv(_pair(stride), _pair(padding), _pair(dilation), groups)
-    if not (windowed(weight, conv) and input.dim() == 4 and input.requires_grad and input.is_cpu):
-        return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
-    fixed = None if bias is None else bias.detach()
-    result: Tensor = _Convolution.apply(input, weight.detach(), fixed, conv)  # type: ignore[no-untyped-call]
-    return result
+    if not isinstance(padding, str) and input.dim() == 4 and input.requires_grad:
+        conv = Conv(_pair(stride), _pair(padding), _pair(dilation), groups)
+        fixed, result = None if bias is None else bias.detach(), None
+        if not same_bits and conv.ungrouped and conv.pad == (0, 0):
+            result = _Rounded.apply(input, weight.detach(), fixed, conv.stride)  # type: ignore[no-untyped-call]
+        elif windowed(weight, conv) and input.is_cpu:
+            result = _Convolution.apply(input, weight.detach(), fixed, conv)  # type: ignore[no-untyped-call]
+        if isinstance(result, Tensor):
+            return result
+    return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
 
 
 class _Convolution(torch.autograd.Function):
@@ -80,23 +83,6 @@ class _Convolution(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> Any:
         (w,) = ctx.saved_tensors
         return by_windows(g, ctx.size, w, ctx.conv), None, None, None
-
-
-def _rounded(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
-    plain = groups == 1 and not isinstance(padding, str) and _pair(padding) == (0, 0)
-    if not (plain and _pair(dilation) == (1, 1) and input.dim() == 4 and input.requires_grad):
-        return _convolution(input, weight, bias, stride, padding, dilation, groups)
-    fixed = None if bias is None else bias.detach()
-    result: Tensor = _Rounded.apply(input, weight.detach(), fixed, _pair(stride))  # type: ignore[no-untyped-call]
-    return result
 
 
 class _Rounded(torch.autograd.Function):

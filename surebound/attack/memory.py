@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from surebound.attack.network import Model, Network
+from surebound.attack.network import AttackedNetwork, Model
 from surebound.errors import InputError
 
 DEFAULT_MEMORY = 256 * 2**20
@@ -43,7 +43,7 @@ def rows_within(model: Model, example: Tensor, memory: int) -> int:
 
     held: list[Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        Network(model).ascent(example, lambda logits: logits.max(1).values)
+        AttackedNetwork(model).ascent(example, lambda logits: logits.max(1).values)
     sizes = list(kept.values()) or [0]
     # While one layer is differentiated, its two gradients are there as well.
     per_row = sum(sizes) + 2 * max(sizes) + _INPUT_COPIES * example.numel() * example.element_size()

@@ -41,7 +41,7 @@ def any_batch(model: Model, x: Tensor) -> Model:
     return model
 
 
-class Network:
+class AttackedNetwork:
     """Logits, and gradients of them with respect to the input only.
 
     ``torch.autograd.grad`` with the input as its one target visits no weight: no weight gradient is computed

@@ -53,7 +53,7 @@ class Classification(Objective):
 
 
 @dataclass(frozen=True)
-class Linear(Objective):
+class LinearObjective(Objective):
     """The rows of a LinearSpec."""
 
     spec: LinearSpec
@@ -67,8 +67,8 @@ class Linear(Objective):
         slack = gamma(wide.c.shape[-1] + 2, torch.float64) * _affine(size, logits.double().abs())
         return broken(worst(_affine(wide, logits.double()) - slack))
 
-    def __getitem__(self, index: Tensor) -> Linear:
-        return Linear(self.spec[index])
+    def __getitem__(self, index: Tensor) -> LinearObjective:
+        return LinearObjective(self.spec[index])
 
 
 def objective_of(labels: Tensor | None, spec: LinearSpec | None, batch: int, outputs: int) -> Objective:
@@ -86,7 +86,7 @@ def objective_of(labels: Tensor | None, spec: LinearSpec | None, batch: int, out
     spec.rows(batch, outputs)  # its checks; the rows themselves stay shared where they are
     if spec.c.dim() == 3 and spec.c.shape[0] == 1:
         spec = LinearSpec(spec.c[0], None if spec.d is None else spec.d.view(-1))
-    return Linear(spec)
+    return LinearObjective(spec)
 
 
 def worst(values: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from surebound.attack import noise
 from surebound.attack.box import InnerBox
-from surebound.attack.network import Network
+from surebound.attack.network import AttackedNetwork
 from surebound.attack.objective import Objective, broken, worst
 from surebound.attack.result import Ledger
 from surebound.region import project
@@ -24,10 +24,10 @@ Loss = Callable[[Tensor], Tensor]  # (R, S) values of the specification -> (R,)
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class AttackProblem:
     """A search: the network, its examples that are to be broken, and what breaks them."""
 
-    network: Network
+    network: AttackedNetwork
     box: InnerBox
     objective: Objective
     targets: Tensor  # (B, S) rows of the specification, the closest to violation first
@@ -37,13 +37,13 @@ class Problem:
     names: Tensor  # (B,) int64: what examples are called in random draws
 
 
-class Rows:
+class AttackRows:
     """Iterates of one chunk: an attack reads ``x``, asks for gradients or values, keeps its ``state`` here.
 
     Everything that is evaluated through ``gradient`` or ``look`` is remembered if it is the worst of its row.
     """
 
-    def __init__(self, problem: Problem, ledger: Ledger, example: Tensor, trial: Tensor) -> None:
+    def __init__(self, problem: AttackProblem, ledger: Ledger, example: Tensor, trial: Tensor) -> None:
         box = problem.box[example]
         self.example, self.trial = example, trial  # (R,)
         self.lower, self.upper = box.lower, box.upper  # (R, ...)

@@ -9,11 +9,11 @@ from surebound.attack.base import Attack, Progress, Stop
 from surebound.attack.box import InnerBox
 from surebound.attack.memory import DEFAULT_MEMORY, rows_within
 from surebound.attack.methods.pgd import PGD
-from surebound.attack.network import Model, Network, any_batch
+from surebound.attack.network import AttackedNetwork, Model, any_batch
 from surebound.attack.objective import Objective, objective_of, worst
 from surebound.attack.result import AttackResult, Ledger
-from surebound.attack.rows import Problem
-from surebound.attack.tree import Tree
+from surebound.attack.rows import AttackProblem
+from surebound.attack.tree import TreeObjective
 from surebound.errors import InputError, SpecError
 from surebound.graph.fit import evaluating
 from surebound.region import Region, check_region, project
@@ -61,7 +61,7 @@ def attack(
     with evaluating(model), torch.no_grad():
         box = InnerBox.of(region)
         model = any_batch(model, box.reference)
-        network = Network(model)
+        network = AttackedNetwork(model)
         rows = rows_within(model, box.reference[:1], memory) if len(box) else 1
         logits = network.logits(box.reference, rows)  # (B, K)
         objective = _objective(labels, spec, len(box), logits.shape[1])
@@ -74,20 +74,24 @@ def attack(
         ledger = Ledger(box.reference, worst(values).nan_to_num(torch.inf), clean, method.trials(choices))
         targets = values.argsort(dim=1, descending=True, stable=True)
         called = torch.arange(len(box)) if names is None else names.long()
-        problem = Problem(network, box, objective, targets, choices, seed, rows, called)
+        problem = AttackProblem(network, box, objective, targets, choices, seed, rows, called)
         method(problem, ledger, attacked.nonzero().squeeze(1), progress, stop)
         return _judge(problem, ledger, clean, attacked)
 
 
 def _objective(labels: Tensor | None, spec: LinearSpec | Spec | None, batch: int, outputs: int) -> Objective:
     if isinstance(spec, Spec) and labels is None:
-        return Tree.of(spec, outputs) if batch else objective_of(torch.zeros(0).long(), None, 0, outputs)
+        return (
+            TreeObjective.of(spec, outputs)
+            if batch
+            else objective_of(torch.zeros(0).long(), None, 0, outputs)
+        )
     if isinstance(spec, Spec):
         raise SpecError("give labels or a spec: one of them, and not both, says what must hold")
     return objective_of(labels, spec, batch, outputs)
 
 
-def _judge(problem: Problem, ledger: Ledger, clean: Tensor, attacked: Tensor) -> AttackResult:
+def _judge(problem: AttackProblem, ledger: Ledger, clean: Tensor, attacked: Tensor) -> AttackResult:
     """Judge by a clean forward pass: the search's own opinion does not count."""
     adversarial = project(ledger.x, problem.box.lower, problem.box.upper)
     logits = problem.network.logits(adversarial, problem.chunk)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from surebound.attack.options import is_positive
-from surebound.attack.rows import Rows
+from surebound.attack.rows import AttackRows
 from surebound.errors import ConfigError
 
 
@@ -46,11 +46,11 @@ class StepRule(abc.ABC):
     """Turns gradients into moves uphill; its memory is in ``rows.state``, so that it drops with its rows."""
 
     @abc.abstractmethod
-    def begin(self, rows: Rows) -> None:
+    def begin(self, rows: AttackRows) -> None:
         """Set up the memory of every row."""
 
     @abc.abstractmethod
-    def advance(self, rows: Rows, origin: Tensor, gradient: Tensor, t: int, scale: float) -> Tensor:
+    def advance(self, rows: AttackRows, origin: Tensor, gradient: Tensor, t: int, scale: float) -> Tensor:
         """Take step ``t`` from ``origin`` (R, ...), with the step size multiplied by ``scale``."""
 
 
@@ -69,11 +69,11 @@ class Adam(StepRule):
         if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1 and self.damping > 0):
             raise ConfigError(f"{self}: the betas must lie in [0, 1) and the damping must be positive")
 
-    def begin(self, rows: Rows) -> None:
+    def begin(self, rows: AttackRows) -> None:
         rows.state["mean"] = torch.zeros_like(rows.x)
         rows.state["square"] = torch.zeros_like(rows.x)
 
-    def advance(self, rows: Rows, origin: Tensor, gradient: Tensor, t: int, scale: float) -> Tensor:
+    def advance(self, rows: AttackRows, origin: Tensor, gradient: Tensor, t: int, scale: float) -> Tensor:
         mean, square = rows.state["mean"], rows.state["square"]
         mean.lerp_(gradient, 1 - self.beta1)
         square.mul_(self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)
@@ -96,10 +96,10 @@ class Sign(StepRule):
     def __post_init__(self) -> None:
         _check_rate("Sign", self.lr)
 
-    def begin(self, rows: Rows) -> None:
+    def begin(self, rows: AttackRows) -> None:
         """Remember nothing."""
 
-    def advance(self, rows: Rows, origin: Tensor, gradient: Tensor, t: int, scale: float) -> Tensor:
+    def advance(self, rows: AttackRows, origin: Tensor, gradient: Tensor, t: int, scale: float) -> Tensor:
         rate = self.lr * scale
         if self.relative:
             return origin.addcmul(gradient.sign(), rows.half_width, value=rate)

@@ -16,7 +16,7 @@ from surebound.spec.scope import HERE
 
 
 @dataclass(frozen=True, eq=False)
-class Tree(Objective):
+class TreeObjective(Objective):
     """Rows c.z + d, each <= 0 where its atom holds, and the tree over them: the largest of parts that must all hold,
     the smallest of alternatives. The same property for every example."""
 
@@ -26,7 +26,7 @@ class Tree(Objective):
     d: Tensor  # (A,) float64
 
     @classmethod
-    def of(cls, spec: Spec, outputs: int) -> Tree:
+    def of(cls, spec: Spec, outputs: int) -> TreeObjective:
         """Return the objective of a specification about the outputs of one run."""
         scope = _Outputs(spec, outputs)
         formula = renamed(
@@ -70,7 +70,7 @@ class Tree(Objective):
             return stacked.kthvalue(part.count, 1).values
         return stacked.amax(1) if isinstance(part, All) else stacked.amin(1)
 
-    def __getitem__(self, index: Tensor) -> Tree:
+    def __getitem__(self, index: Tensor) -> TreeObjective:
         return self
 
 

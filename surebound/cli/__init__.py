@@ -69,7 +69,7 @@ EXAMPLES = """
 """
 
 
-class _Group(TyperGroup):
+class _CommandGroup(TyperGroup):
     """Errors raised on purpose become one message and exit code 2; anything else is a bug, and shows."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -110,7 +110,7 @@ def build_app() -> typer.Typer:
     """The Typer application with every command registered."""
     app = typer.Typer(
         name="surebound",
-        cls=_Group,
+        cls=_CommandGroup,
         no_args_is_help=True,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,

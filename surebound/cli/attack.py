@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surebound.cli.bar import Bar
-from surebound.cli.options import Data, DataDir, Target, Weights
-from surebound.cli.output import Cell, Format, print_table
+from surebound.cli.options import Data, DataDir, First, Form, Target, Weights
+from surebound.cli.output import Cell, Format, percent, print_table
 from surebound.cli.signals import exit_code, stop_on_signals
 from surebound.errors import BoundError, GraphError, InputError
 
@@ -53,36 +53,32 @@ def attack(
     eps: Annotated[
         str,
         typer.Option(
-            "--eps",
-            help="Radius of the l-infinity ball in pixel space, kept exact: 8/255, 0.3.",
-            show_default=False,
+            help="Radius of the l-infinity ball in pixel space, kept exact: 8/255, 0.3.", show_default=False
         ),
     ],
     name: Annotated[Name, typer.Option("--attack", help="Which attack.")] = Name.PGD,
     steps: Annotated[
-        int | None, typer.Option("--steps", help="Steps per trial (default: the attack's own; PGD 200).")
+        int | None, typer.Option(help="Steps per trial (default: the attack's own; PGD 200).")
     ] = None,
     restarts: Annotated[
-        int | None, typer.Option("--restarts", help="Restarts (default: the attack's own; PGD 10).")
+        int | None, typer.Option(help="Restarts (default: the attack's own; PGD 10).")
     ] = None,
-    start: Annotated[Start | None, typer.Option("--start", help="Where trials start.")] = None,
+    start: Annotated[Start | None, typer.Option(help="Where trials start.")] = None,
     weights: Weights = None,
     data: Data = None,
     data_dir: DataDir = None,
-    first: Annotated[
-        int | None, typer.Option("--first", min=1, help="The first N test images (default: all).")
-    ] = None,
+    first: First = None,
     attack_proved: Annotated[
         bool,
         typer.Option("--attack-proved", help="Attack what a bound proves as well: a check on the bounds."),
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of starts and samples.")] = 0,
-    memory: Annotated[int, typer.Option("--memory", min=1, help="MiB for the examples in flight.")] = 256,
+    seed: Annotated[int, typer.Option(help="Seed of starts and samples.")] = 0,
+    memory: Annotated[int, typer.Option(min=1, help="MiB for the examples in flight.")] = 256,
     save: Annotated[
         Path | None,
-        typer.Option("--save", help="Write the worst inputs to this .safetensors file; --data can read it."),
+        typer.Option(help="Write the worst inputs to this .safetensors file; --data can read it."),
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.TABLE,
+    form: Form = Format.TABLE,
 ) -> None:
     """Attack a network inside l-infinity balls around test images.
 
@@ -96,8 +92,6 @@ def attack(
 
       surebound attack mypkg.nets:build --weights w.safetensors --data digits --eps 8/255 --attack spsa
     """
-    import torch
-
     from surebound.attack import attack as search
     from surebound.experiment.target import load_target
     from surebound.numerics import exact_fraction
@@ -107,9 +101,7 @@ def attack(
     _check_save(save)
     exact_fraction(eps, "--eps")  # before anything slow is loaded
     found = load_target(target, weights=weights, data=data, data_dir=data_dir)
-    split = found.test()
-    count = len(split) if first is None else min(first, len(split))
-    images, labels = split.batch(torch.arange(count))
+    images, labels = found.first(first)
     region = LinfBall(images, eps, clip=(0, 1))
     began = time.monotonic()
     with Bar("bounding") as bar:
@@ -165,14 +157,10 @@ def _row(name: Name, eps: str, result: AttackResult, proved: Tensor, seconds: fl
     """The table's one line; undecided are the examples that are neither broken nor proved."""
     undecided = int((~result.success & ~proved).sum())
     return [
-        name.value, eps, len(result), _percent(result.clean_error), _percent(result.error),
+        name.value, eps, len(result), percent(result.clean_error), percent(result.error),
         int(proved.sum()), int(result.attacked.sum()), int((result.attacked & result.finished).sum()), undecided,
         round(seconds, 1),
     ]  # fmt: skip
-
-
-def _percent(share: float) -> str:
-    return f"{share:.2%}"
 
 
 def _method(name: Name, steps: int | None, restarts: int | None, start: Start | None) -> Attack:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surebound.cli.bar import Bar
-from surebound.cli.options import Data, DataDir, Target, Weights
+from surebound.cli.options import Data, DataDir, Form, Indices, Target, Weights
 from surebound.cli.output import Cell, Format, print_table
 from surebound.cli.pieces import pieces
 from surebound.errors import InputError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from surebound.region import LinfBall
 
 
-class Method(enum.StrEnum):
+class MethodName(enum.StrEnum):
     """The names of surebound.bounds.margins.METHODS, which this module must not import at the top."""
 
     INTERVAL = "interval"
@@ -58,29 +58,23 @@ def register(app: typer.Typer) -> None:
 def bounds(
     model: Target,
     eps: Annotated[
-        str,
-        typer.Option("--eps", help="Radius in pixel space, kept exact: 8/255, 0.1.", show_default=False),
+        str, typer.Option(help="Radius in pixel space, kept exact: 8/255, 0.1.", show_default=False)
     ],
     weights: Weights = None,
     data: Data = None,
     data_dir: DataDir = None,
-    index: Annotated[
-        list[int] | None, typer.Option("--index", help="An image by its number; may be repeated.")
-    ] = None,
-    first: Annotated[int | None, typer.Option("--first", help="The first N images (default: all).")] = None,
-    method: Annotated[Method, typer.Option("--method", help=METHOD_HELP)] = Method.INTERVAL,
-    soundness: Annotated[Arithmetic, typer.Option("--soundness", help=SOUNDNESS_HELP)] = Arithmetic.DEPLOYED,
-    show: Annotated[Show, typer.Option("--show", help=SHOW_HELP)] = Show.MARGINS,
+    index: Indices = None,
+    first: Annotated[int | None, typer.Option(help="The first N images (default: all).")] = None,
+    method: Annotated[MethodName, typer.Option(help=METHOD_HELP)] = MethodName.INTERVAL,
+    soundness: Annotated[Arithmetic, typer.Option(help=SOUNDNESS_HELP)] = Arithmetic.DEPLOYED,
+    show: Annotated[Show, typer.Option(help=SHOW_HELP)] = Show.MARGINS,
     clip: Annotated[
-        tuple[float, float], typer.Option("--clip", help="Range of valid inputs; the ball is cut to it.")
+        tuple[float, float], typer.Option(help="Range of valid inputs; the ball is cut to it.")
     ] = (0.0, 1.0),
     batch_size: Annotated[
-        int,
-        typer.Option(
-            "--batch-size", min=1, help="At most so many images at a time; slow methods take fewer."
-        ),
+        int, typer.Option(min=1, help="At most so many images at a time; slow methods take fewer.")
     ] = 100,
-    form: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.TABLE,
+    form: Form = Format.TABLE,
 ) -> None:
     """Bound a network's outputs over l-infinity balls around images.
 
@@ -153,7 +147,7 @@ def margin_rows(
     region: LinfBall,
     labels: Tensor,
     numbers: list[int],
-    method: Method,
+    method: MethodName,
     soundness: Arithmetic,
 ) -> list[list[Cell]]:
     """One line per image: the class that comes closest to overtaking the true one, and by how much."""
@@ -187,7 +181,7 @@ def output_rows(
     region: LinfBall,
     labels: Tensor,
     numbers: list[int],
-    method: Method,
+    method: MethodName,
     soundness: Arithmetic,
 ) -> list[list[Cell]]:
     """One line per image and output: its range over the region, and its value at the image."""
@@ -198,7 +192,7 @@ def output_rows(
     from surebound.spec import LinearSpec
 
     values = forward(network, region.x).flatten(1)  # (B, K)
-    if method is Method.INTERVAL:
+    if method is MethodName.INTERVAL:
         box = interval_bounds(network, region, soundness=soundness.value)
         lower, upper = box.lower.flatten(1), box.upper.flatten(1)
     else:  # z_k and -z_k as specifications

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from surebound.cli.options import DataDir, Form
 from surebound.cli.output import Format, print_table
 
 if TYPE_CHECKING:
     from surebound.data.download import Progress
 
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir", help="Where the datasets are. Default: $SUREBOUND_DATA, else the user's cache."
-    ),
-]
 Names = Annotated[
     list[str], typer.Argument(metavar="NAME...", help="Names of datasets: see `surebound data list`.")
 ]
-Form = Annotated[Format, typer.Option("--format", help="How to write the table.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -132,7 +125,7 @@ def progress_bars() -> Iterator[Progress]:
     console = Console(stderr=True)
     tasks: dict[str, TaskID] = {}
     bars = Bars(*columns, TransferSpeedColumn(), TimeRemainingColumn(), console=console)
-    with bars if sys.stderr.isatty() else _nothing():
+    with bars if sys.stderr.isatty() else nullcontext():
 
         def show(file: str, done: int, total: int | None) -> None:
             if file not in tasks:
@@ -140,8 +133,3 @@ def progress_bars() -> Iterator[Progress]:
             bars.update(tasks[file], completed=done, total=total)
 
         yield show
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield

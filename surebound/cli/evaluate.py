@@ -4,45 +4,34 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from surebound.cli.bar import Bar
 from surebound.cli.bounds import SOUNDNESS_HELP, Arithmetic
-from surebound.cli.options import Data, DataDir, Target, Weights
-from surebound.cli.output import Cell, Format, print_table
+from surebound.cli.options import Data, DataDir, First, Form, Target, Weights
+from surebound.cli.output import Cell, Format, percent, print_table, write_file
 from surebound.errors import InputError
-
-if TYPE_CHECKING:
-    from surebound.train.evaluate import Errors
 
 
 def evaluate(
     model: Target,
     eps: Annotated[
         list[str] | None,
-        typer.Option("--eps", help="Radius; may be repeated (default: those the network was measured at)."),
+        typer.Option(help="Radius; may be repeated (default: those the network was measured at)."),
     ] = None,
     weights: Weights = None,
     data: Data = None,
     data_dir: DataDir = None,
-    first: Annotated[
-        int | None, typer.Option("--first", min=1, help="The first N images (default: all).")
-    ] = None,
-    soundness: Annotated[Arithmetic, typer.Option("--soundness", help=SOUNDNESS_HELP)] = Arithmetic.DEPLOYED,
-    pgd_steps: Annotated[
-        int, typer.Option("--pgd-steps", min=0, help="Steps of the attack; 0: no attack.")
-    ] = 40,
-    pgd_restarts: Annotated[
-        int, typer.Option("--pgd-restarts", min=1, help="Random starts of the attack.")
-    ] = 1,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images at a time.")] = 250,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the attack.")] = 0,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Also write the numbers to this JSON file.")
-    ] = None,
-    form: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.TABLE,
+    first: First = None,
+    soundness: Annotated[Arithmetic, typer.Option(help=SOUNDNESS_HELP)] = Arithmetic.DEPLOYED,
+    pgd_steps: Annotated[int, typer.Option(min=0, help="Steps of the attack; 0: no attack.")] = 40,
+    pgd_restarts: Annotated[int, typer.Option(min=1, help="Random starts of the attack.")] = 1,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 250,
+    seed: Annotated[int, typer.Option(help="Seed of the attack.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Also write the numbers to this JSON file.")] = None,
+    form: Form = Format.TABLE,
 ) -> None:
     """Measure clean error, error under attack and error not proved by interval bounds.
 
@@ -77,24 +66,18 @@ def evaluate(
     if form is Format.TABLE:
         typer.echo(f"{errors.images} images; bounds sound for: {errors.soundness}")
     if out is not None:
-        _write(out, model, errors)
+        write_file(out, json.dumps({"model": model, **errors.record()}, indent=2) + "\n")
 
 
 def zoo(
-    form: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.TABLE,
-    add: Annotated[
-        Path | None, typer.Option("--add", help="A finished run to package.", show_default=False)
-    ] = None,
+    form: Form = Format.TABLE,
+    add: Annotated[Path | None, typer.Option(help="A finished run to package.", show_default=False)] = None,
     name: Annotated[
         str | None, typer.Option("--as", help="The name to package it under.", show_default=False)
     ] = None,
     verified: Annotated[
         Path | None,
-        typer.Option(
-            "--verified",
-            help="Results of `surebound verify` on the network --as, to note.",
-            show_default=False,
-        ),
+        typer.Option(help="Results of `surebound verify` on the network --as, to note.", show_default=False),
     ] = None,
 ) -> None:
     """List the networks that come with the package, with their measured errors; or package a run of yours."""
@@ -134,16 +117,3 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(evaluate)
     app.command()(zoo)
-
-
-def percent(share: float | None) -> str | None:
-    """Two decimals, as the papers print them."""
-    return None if share is None else f"{share:.2%}"
-
-
-def _write(path: Path, model: str, errors: Errors) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"model": model, **errors.record()}, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--out {path} cannot be written: {error}") from error

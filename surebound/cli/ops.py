@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from surebound.cli.options import Form
 from surebound.cli.output import Format, print_table
 from surebound.errors import InputError
 
@@ -21,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 def ops(
     pattern: Annotated[str, typer.Argument(help="Only operators or families that contain this text.")] = "",
-    form: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.TABLE,
+    form: Form = Format.TABLE,
 ) -> None:
     """List the operators a network may use, and what each method can do with them.
 

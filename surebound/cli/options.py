@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from surebound.cli.output import Format
+
 NET_HELP = "A run directory, an ONNX file, a packaged network's name, or PACKAGE.MODULE:FACTORY."
 
 Target = Annotated[str, typer.Argument(metavar="NET", help=NET_HELP, show_default=False)]
@@ -21,5 +23,11 @@ Data = Annotated[
     ),
 ]
 DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="Where datasets are kept.", envvar="SUREBOUND_DATA")
+    Path | None,
+    typer.Option(
+        "--data-dir", help="Where datasets are kept (default: the user's cache).", envvar="SUREBOUND_DATA"
+    ),
 ]
+First = Annotated[int | None, typer.Option(min=1, help="The first N test images (default: all).")]
+Indices = Annotated[list[int] | None, typer.Option(help="An image by its number; may be repeated.")]
+Form = Annotated[Format, typer.Option("--format", help="How to write the table.")]

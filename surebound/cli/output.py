@@ -8,13 +8,18 @@ import io
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import typer
+
+from surebound.errors import InputError
 
 Cell = str | int | float | bool | None
 
 #: The command did its work, but something in it ended in an error.
 EXIT_ERRORS = 1
+#: The user stopped the command; the same work can go on.
+EXIT_STOPPED = 3
 
 
 class Format(enum.StrEnum):
@@ -41,6 +46,20 @@ def text(cell: Cell) -> str:
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     return f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+
+
+def percent(share: float | None) -> str | None:
+    """Two decimals, as the papers print them."""
+    return None if share is None else f"{share:.2%}"
+
+
+def write_file(path: Path, content: str | bytes, option: str = "--out") -> None:
+    """Write what the user asked for with ``option``, in a directory that is made if need be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise InputError(f"{option} {path} cannot be written: {error}") from error
 
 
 def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:

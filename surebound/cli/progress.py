@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-import sys
-import time
+import math
+from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
 
 import typer
 
+from surebound.cli.bar import LiveBar
+from surebound.experiment.run import Caller
 from surebound.train.evaluate import Errors
 from surebound.train.observe import Observer, Progress
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-    from rich.progress import TaskID
 
-PLAIN_SECONDS = 30.0
-
-
-class Terminal(Observer):
+class Terminal(LiveBar, Observer):
     """Shows step, time left, loss, errors, radius, kappa and samples per second."""
 
     def __init__(self, name: str, live: bool | None = None) -> None:
+        super().__init__(live)
         self.name = name
-        self.live = sys.stderr.isatty() if live is None else live
-        self._bar: Bar | None = None
-        self._task: TaskID | None = None
-        self._printed = 0.0
-
-    def __enter__(self) -> Terminal:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._printed = -math.inf  # the first line is due at once
 
     def say(self, text: str) -> None:
         """A line that stays."""
@@ -52,19 +35,15 @@ class Terminal(Observer):
             return
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn
-        from rich.progress import Progress as RichProgress
 
-        console, line = Console(stderr=True), TextColumn("{task.fields[line]}")
-        columns = (line, BarColumn(20)) if console.width >= 120 else (line,)
-        self._bar = RichProgress(*columns, console=console)
-        self._task = self._bar.add_task(self.name, total=steps, completed=step, line="")
-        self._bar.start()
+        line = TextColumn("{task.fields[line]}")
+        bar = self._open(line, BarColumn(20)) if Console(stderr=True).width >= 120 else self._open(line)
+        self._task = bar.add_task(self.name, total=steps, completed=step, line="")
 
     def progressed(self, progress: Progress) -> None:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=progress.step, line=describe(progress))
-        elif time.monotonic() - self._printed >= PLAIN_SECONDS or progress.step == progress.steps:
-            self._printed = time.monotonic()
+        elif self._due() or progress.step == progress.steps:
             typer.echo(describe(progress), err=True)
 
     def evaluated(self, step: int, errors: Errors) -> None:
@@ -72,6 +51,12 @@ class Terminal(Observer):
 
     def saved(self, step: int, path: Path) -> None:
         """Nothing to see: checkpoints are silent."""
+
+
+def caller(name: str, stop: Callable[[], bool] = lambda: False) -> Caller:
+    """Let a run tell of itself on the terminal."""
+    terminal = Terminal(name)
+    return Caller(terminal, stop, terminal.say)
 
 
 def describe(progress: Progress) -> str:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from surebound.cli.output import Cell, print_table
-
-if TYPE_CHECKING:
-    from surebound.experiment.run import Caller
 
 TITLE = "How much of a network's accuracy can be proved?"
 LEAD = "Two networks of the same shape on scikit-learn's 8x8 digits, the second one trained with interval bounds."
@@ -24,12 +21,10 @@ def register(app: typer.Typer) -> None:
 
 
 def quickstart(
-    out: Annotated[
-        Path, typer.Option("--out", help="Directory for the runs, the picture and the page.")
-    ] = Path("runs/quickstart"),
-    steps: Annotated[
-        int | None, typer.Option("--steps", min=1, help="Train for fewer steps than the presets.")
-    ] = None,
+    out: Annotated[Path, typer.Option(help="Directory for the runs, the picture and the page.")] = Path(
+        "runs/quickstart"
+    ),
+    steps: Annotated[int | None, typer.Option(min=1, help="Train for fewer steps than the presets.")] = None,
 ) -> None:
     """Train two small networks on the embedded digits, attack and bound them, draw the picture.
 
@@ -37,11 +32,12 @@ def quickstart(
 
     Example:  surebound quickstart --out runs/quickstart
     """
+    from surebound.cli.progress import caller
     from surebound.experiment import quickstart as demonstration
     from surebound.report.build import Story, make_report
     from surebound.report.quickstart import picture, ranges
 
-    networks = demonstration.train(out, _caller, steps)
+    networks = demonstration.train(out, caller, steps)
     typer.echo("attacking and bounding both on the 355 test images")
     result = demonstration.compare(networks, out=out)
     eps = demonstration.SHOWN
@@ -57,12 +53,3 @@ def quickstart(
     story = Story(TITLE, (LEAD,), (ranges(result),), command=f"surebound quickstart --out {out}")
     make_report(list(demonstration.run_paths(out).values()), story=story).write(page)
     typer.echo(f"{CONCLUSION}\n\npicture: {out / 'quickstart.png'}\npage:    {page}")
-
-
-def _caller(name: str) -> Caller:
-    """Progress on the terminal."""
-    from surebound.cli.progress import Terminal
-    from surebound.experiment.run import Caller
-
-    terminal = Terminal(name)
-    return Caller(terminal, say=terminal.say)

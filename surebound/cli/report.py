@@ -22,18 +22,16 @@ def report(
         ),
     ],
     out: Annotated[
-        Path | None,
-        typer.Option("--out", help="The page (default: report.html in the first of the directories)."),
+        Path | None, typer.Option(help="The page (default: report.html in the first of the directories).")
     ] = None,
     figures: Annotated[
         Path | None,
         typer.Option(
-            "--figures",
-            help="Also write every figure as PDF, SVG and PNG and every table as Markdown, CSV and LaTeX there.",
+            help="Also write every figure as PDF, SVG and PNG and every table as Markdown, CSV and LaTeX there."
         ),
     ] = None,
     data_dir: DataDir = None,
-    title: Annotated[str, typer.Option("--title", help="A title of your own for the page.")] = "",
+    title: Annotated[str, typer.Option(help="A title of your own for the page.")] = "",
 ) -> None:
     """Write one self-contained HTML page about training runs and verifications.
 

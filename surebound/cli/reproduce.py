@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surebound.cli.options import DataDir
-from surebound.cli.output import Cell, print_table
+from surebound.cli.output import EXIT_STOPPED, Cell, print_table
 from surebound.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from surebound.reproduction.bench import Bench
     from surebound.reproduction.execute import Step
     from surebound.reproduction.scale import Scale
-    from surebound.reproduction.work import Plan
-
-EXIT_STOPPED = 3
+    from surebound.reproduction.work import WorkPlan
 
 
 class ScaleName(enum.StrEnum):
@@ -45,25 +43,19 @@ def reproduce(
     listing: Annotated[bool, typer.Option("--list", help="List the tables and figures.")] = False,
     scale: Annotated[
         ScaleName,
-        typer.Option(
-            "--scale", help="smoke: seconds, meaningless numbers; laptop: hours; paper: days on GPUs."
-        ),
+        typer.Option(help="smoke: seconds, meaningless numbers; laptop: hours; paper: days on GPUs."),
     ] = ScaleName.SMOKE,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Directory for runs, verdicts and artefacts.", show_default=False),
+        Path | None, typer.Option(help="Directory for runs, verdicts and artefacts.", show_default=False)
     ] = None,
     data_dir: DataDir = None,
     reuse: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--reuse", help="A directory with finished runs to reuse if they are the same; repeatable."
-        ),
+        typer.Option(help="A directory with finished runs to reuse if they are the same; repeatable."),
     ] = None,
     plan_only: Annotated[bool, typer.Option("--plan", help="Say what would be done, and stop.")] = False,
     jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", min=1, help="Worker processes of verifications (default: one per core)."),
+        int | None, typer.Option(min=1, help="Worker processes of verifications (default: one per core).")
     ] = None,
 ) -> None:
     """Make the paper's tables and figures (Gowal et al. 2018), with our numbers beside the paper's.
@@ -100,9 +92,9 @@ def reproduce(
     _work(wanted, plans, bench, level, out)
 
 
-def _work(wanted: list[Artefact], plans: list[Plan], bench: Bench, level: Scale, out: Path) -> None:
+def _work(wanted: list[Artefact], plans: list[WorkPlan], bench: Bench, level: Scale, out: Path) -> None:
+    from surebound.cli.progress import caller
     from surebound.cli.signals import stop_on_signals
-    from surebound.experiment.run import Caller
     from surebound.reproduction.artefacts.write import write
     from surebound.reproduction.execute import execute
 
@@ -114,8 +106,7 @@ def _work(wanted: list[Artefact], plans: list[Plan], bench: Bench, level: Scale,
             with stop_on_signals() as stopped:  # a training ends its step and saves itself
 
                 def caller_for(name: str, stopped: list[int] = stopped) -> Caller:
-                    made = _caller(name)
-                    return Caller(made.observer, lambda: bool(stopped), made.say)
+                    return caller(name, lambda: bool(stopped))
 
                 bench = bench.with_caller(caller_for)
                 if not execute(replace(plan, checks=(), computations=()), bench, say) or stopped:
@@ -146,7 +137,7 @@ def _bench(
     return Bench(out, data_dir, reuse, jobs=workers)
 
 
-def _show(plans: list[Plan], bench: Bench, *, quick: bool) -> None:
+def _show(plans: list[WorkPlan], bench: Bench, *, quick: bool) -> None:
     """The plan as a table; equal work once. Rates are measured for it, except where all of it takes seconds."""
     from surebound.reproduction.execute import steps
     from surebound.reproduction.rate import Rates
@@ -178,11 +169,3 @@ def duration(seconds: float | None) -> str | None:
         return f"{seconds:.0f} s" if seconds else ""
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def _caller(name: str) -> Caller:
-    from surebound.cli.progress import Terminal
-    from surebound.experiment.run import Caller
-
-    terminal = Terminal(name)
-    return Caller(terminal, say=terminal.say)

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from surebound.cli.output import Cell
+from surebound.cli.output import Cell, Format, print_table, write_file
 from surebound.errors import InputError
 
 
-class Form(enum.StrEnum):
+class RecordFormat(enum.StrEnum):
     """How the records are written."""
 
     TABLE = "table"
@@ -41,20 +41,18 @@ def results(
         Path,
         typer.Argument(help="A run directory, or where `surebound verify` wrote to.", show_default=False),
     ],
-    eps: Annotated[str | None, typer.Option("--eps", help="Only these radii: 0.3, 8/255, 0:0.4:0.1.")] = None,
+    eps: Annotated[str | None, typer.Option(help="Only these radii: 0.3, 8/255, 0:0.4:0.1.")] = None,
     status: Annotated[
-        list[StatusName] | None, typer.Option("--status", help="Only these statuses; may be repeated.")
+        list[StatusName] | None, typer.Option(help="Only these statuses; may be repeated.")
     ] = None,
-    stage: Annotated[str | None, typer.Option("--stage", help="Only what this stage settled.")] = None,
-    form: Annotated[Form, typer.Option("--format", help="How to write the records.")] = Form.TABLE,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Write to this file instead of standard output.")
-    ] = None,
+    stage: Annotated[str | None, typer.Option(help="Only what this stage settled.")] = None,
+    form: Annotated[
+        RecordFormat, typer.Option("--format", help="How to write the records.")
+    ] = RecordFormat.TABLE,
+    out: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
     witnesses: Annotated[
         Path | None,
-        typer.Option(
-            "--witnesses", help="Also write each counterexample as INDEX.npy there, several radii in folders."
-        ),
+        typer.Option(help="Also write each counterexample as INDEX.npy there, several radii in folders."),
     ] = None,
 ) -> None:
     """List what verification found: one line per image and radius.
@@ -67,7 +65,6 @@ def results(
 
       surebound results runs/mnist-small --format csv --out results.csv --witnesses counterexamples
     """
-    from surebound.cli.output import print_table
     from surebound.cli.verify import show, tell_errors
     from surebound.verdict import Status
     from surebound.verify import Results, Store
@@ -92,18 +89,21 @@ def results(
     if witnesses is not None:
         count = found.write_witnesses(witnesses)
         typer.echo(f"{count} counterexample(s) written to {witnesses}", err=True)
-    if form is Form.TABLE:
+    if form is RecordFormat.TABLE:
         if out is not None:
             raise InputError("--out needs --format csv, json or parquet; a table is for the screen")
         print_table(COLUMNS, [_shown(row(record)) for record in found])
         tell_errors(found)
         if records and statuses is None and stage is None:
             typer.echo()
-            from surebound.cli.output import Format
-
             show(found, Format.TABLE)
         return
-    _write(found.export(form.value), out)
+    content = found.export(form.value)
+    if out is not None:
+        write_file(out, content)
+    else:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
 
 
 def _shown(values: dict[str, Cell]) -> list[Cell]:
@@ -112,14 +112,3 @@ def _shown(values: dict[str, Cell]) -> list[Cell]:
         round(value, 3) if name == "seconds" and isinstance(value, float) else value
         for name, value in values.items()
     ]
-
-
-def _write(content: bytes, out: Path | None) -> None:
-    if out is None:
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-        return
-    try:
-        out.write_bytes(content)
-    except OSError as error:
-        raise InputError(f"--out {out} cannot be written: {error}") from error

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surebound.cli.options import DataDir
-from surebound.cli.output import Format, print_table
+from surebound.cli.options import DataDir, Form
+from surebound.cli.output import EXIT_STOPPED, Format, print_table
 from surebound.cli.signals import stop_on_signals
 from surebound.errors import InputError
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from surebound.experiment.config import Config
     from surebound.experiment.overrides import Overrides
     from surebound.experiment.run import Caller, RunResult
-
-EXIT_STOPPED = 3
 
 PresetArgument = Annotated[
     str, typer.Argument(help="A preset (`surebound presets`) or a configuration file (.toml).")
@@ -104,7 +102,7 @@ def resume(path: RunArgument, data_dir: DataDir = None) -> None:
 
 def presets(
     contains: Annotated[str, typer.Argument(help="Show only names that contain this.")] = "",
-    form: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.TABLE,
+    form: Form = Format.TABLE,
 ) -> None:
     """List the presets."""
     from surebound.experiment.presets import preset, preset_names

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surebound.cli.loading import loading
-from surebound.cli.options import NET_HELP, Data, DataDir, Weights
-from surebound.cli.output import EXIT_ERRORS, Cell, Format, print_table
+from surebound.cli.options import NET_HELP, Data, DataDir, First, Form, Weights
+from surebound.cli.output import EXIT_ERRORS, Cell, Format, percent, print_table
 from surebound.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,90 +25,66 @@ def register(app: typer.Typer) -> None:
 
 def verify(
     target: Annotated[
-        str | None,
-        typer.Argument(
-            help="A VNN-LIB query; or a network: " + NET_HELP,
-            show_default=False,
-        ),
+        str | None, typer.Argument(help="A VNN-LIB query; or a network: " + NET_HELP, show_default=False)
     ] = None,
     eps: Annotated[
         str | None,
         typer.Option(
-            "--eps",
             help="Radius in pixel space, kept exact: 0.3, 8/255; a list 0.1,0.2; or a range FIRST:LAST:STEP.",
             show_default=False,
         ),
     ] = None,
     network: Annotated[
         list[str] | None,
-        typer.Option(
-            "--network", help="NAME=FILE: the ONNX file of a network of the query; once per network."
-        ),
+        typer.Option(help="NAME=FILE: the ONNX file of a network of the query; once per network."),
     ] = None,
     serialise_assignments: Annotated[
-        Path | None,
-        typer.Option(
-            "--serialise-assignments", help="Write a satisfying assignment to this folder, as TensorProto."
-        ),
+        Path | None, typer.Option(help="Write a satisfying assignment to this folder, as TensorProto.")
     ] = None,
-    onnx: Annotated[Path | None, typer.Option("--onnx", help="An ONNX file, with --vnnlib.")] = None,
-    vnnlib: Annotated[Path | None, typer.Option("--vnnlib", help="A query about the --onnx network.")] = None,
+    onnx: Annotated[Path | None, typer.Option(help="An ONNX file, with --vnnlib.")] = None,
+    vnnlib: Annotated[Path | None, typer.Option(help="A query about the --onnx network.")] = None,
     result_file: Annotated[
-        Path | None, typer.Option("--result-file", help="With --onnx: write the result to this file, too.")
+        Path | None, typer.Option(help="With --onnx: write the result to this file, too.")
     ] = None,
     instances: Annotated[
-        Path | None, typer.Option("--instances", help="A list of lines NETWORK,QUERY,SECONDS to decide.")
+        Path | None, typer.Option(help="A list of lines NETWORK,QUERY,SECONDS to decide.")
     ] = None,
     onnx_dir: Annotated[
-        Path | None,
-        typer.Option("--onnx-dir", help="Where --instances finds its files (default: beside it)."),
+        Path | None, typer.Option(help="Where --instances finds its files (default: beside it).")
     ] = None,
     cascade: Annotated[
-        str, typer.Option("--cascade", help="Which stages: default, paper (MIP, LP, attackable) or fast.")
+        str, typer.Option(help="Which stages: default, paper (MIP, LP, attackable) or fast.")
     ] = "default",
     tighten: Annotated[
         int,
         typer.Option(
-            "--tighten",
             min=0,
             help="Linear programs tighten the bounds of N ReLUs per image before MIP and LP (see docs/verification).",
         ),
     ] = 0,
-    first: Annotated[
-        int | None, typer.Option("--first", min=1, help="The first N test images (default: all).")
-    ] = None,
+    first: First = None,
     weights: Weights = None,
     data: Data = None,
     data_dir: DataDir = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
-            help="Directory of the results store (default: the run's own; without a run none is kept).",
+            help="Directory of the results store (default: the run's own; without a run none is kept)."
         ),
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Worker processes (default: one per core).")
-    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes (default: one per core).")] = None,
     cluster: Annotated[
         str | None,
-        typer.Option(
-            "--cluster", help="Images on Dask workers: tcp://SCHEDULER:PORT, or local:N for N processes here."
-        ),
+        typer.Option(help="Images on Dask workers: tcp://SCHEDULER:PORT, or local:N for N processes here."),
     ] = None,
     timeout: Annotated[
-        float | None,
-        typer.Option(
-            "--timeout",
-            min=0,
-            help="Seconds for a query, or per image and stage (default: none).",
-        ),
+        float | None, typer.Option(min=0, help="Seconds for a query, or per image and stage (default: none).")
     ] = None,
     mix: Annotated[
         bool, typer.Option("--mix", help="Allow a store that holds results of other weights or code.")
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the attacks.")] = 0,
-    form: Annotated[Format, typer.Option("--format", help="How to write the table.")] = Format.TABLE,
+    seed: Annotated[int, typer.Option(help="Seed of the attacks.")] = 0,
+    form: Form = Format.TABLE,
 ) -> None:
     """Decide a query about networks; or prove or refute, image by image, that labels stay within balls.
 
@@ -191,8 +167,6 @@ def _images(
 ) -> None:
     """Decide test images by a cascade."""
     with loading():
-        import torch
-
         from surebound.cli.verify_progress import Counts
         from surebound.experiment.target import load_target
         from surebound.experiment.verifications import note_verification
@@ -210,9 +184,8 @@ def _images(
     if ":" in target:
         sys.path.insert(0, os.getcwd())  # workers import the factory's module, too
     found = load_target(target, weights=weights, data=data, data_dir=data_dir)
-    split = found.test()
     place = store_directory(target, out)
-    images, labels = split.batch(torch.arange(len(split) if first is None else min(first, len(split))))
+    images, labels = found.first(first)
     limit = float("inf") if timeout is None else timeout
     here = None if cluster is not None else jobs or os.cpu_count() or 1
     try:
@@ -281,11 +254,7 @@ def _row(summary: Summary) -> list[Cell]:
     counts = dict(summary.statuses)
     low, high = summary.falsified_error, summary.verified_error
     return [
-        str(summary.eps), summary.total, _percent(summary.clean_error), _percent(summary.pgd_error),
-        _percent(summary.verified_error), _percent(summary.float_sound_error), f"[{low:.2%}, {high:.2%}]",
+        str(summary.eps), summary.total, percent(summary.clean_error), percent(summary.pgd_error),
+        percent(summary.verified_error), percent(summary.float_sound_error), f"[{low:.2%}, {high:.2%}]",
         counts.get("unknown", 0), counts.get("timeout", 0), counts.get("error", 0), round(summary.seconds, 1),
     ]  # fmt: skip
-
-
-def _percent(share: float) -> str:
-    return f"{share:.2%}"

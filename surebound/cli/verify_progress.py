@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections import Counter as Count
-from types import TracebackType
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import typer
 
+from surebound.cli.bar import LiveBar
+
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from rich.progress import Progress as Bar
-    from rich.progress import TaskID
-
     from surebound.verify import Progress
 
-PLAIN_SECONDS = 30.0
 
-
-class Counts:
+class Counts(LiveBar):
     """A progress callback for `verify`; writes to standard error."""
 
     def __init__(self, live: bool | None = None) -> None:
-        self.live = sys.stderr.isatty() if live is None else live
-        self._counts: Count[tuple[str, str]] = Count()
+        super().__init__(live)
+        self._counts: Counter[tuple[str, str]] = Counter()
         self._eps: Fraction | None = None
-        self._began = self._printed = time.monotonic()
         self._before = 0
-        self._bar: Bar | None = None
-        self._task: TaskID | None = None
-
-    def __enter__(self) -> Counts:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
     def __call__(self, now: Progress) -> None:
         if now.eps != self._eps:
@@ -49,8 +32,7 @@ class Counts:
             self._counts[record.verdict.stage, record.verdict.status.value] += 1
         if self.live:
             self._show(now)
-        elif time.monotonic() - self._printed >= PLAIN_SECONDS:
-            self._printed = time.monotonic()
+        elif self._due():
             text = f"eps {now.eps}: {now.done}/{now.total}, {self._left(now):.0f} s left  {self._text()}"
             typer.echo(text, err=True)
 
@@ -72,19 +54,10 @@ class Counts:
         return "  ".join(f"{stage} {status} {count}" for (stage, status), count in self._counts.items())
 
     def _show(self, now: Progress) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as RichProgress
 
-        if self._bar is None:
-            columns = (
-                MofNCompleteColumn(),
-                BarColumn(20),
-                TimeRemainingColumn(),
-                TextColumn("{task.description}"),
-            )
-            self._bar = RichProgress(*columns, console=Console(stderr=True))
-            self._bar.start()
+        text = TextColumn("{task.description}")
+        bar = self._bar or self._open(MofNCompleteColumn(), BarColumn(20), TimeRemainingColumn(), text)
         if self._task is None:
-            self._task = self._bar.add_task("", total=now.total)
-        self._bar.update(self._task, completed=now.done, description=f"eps {now.eps}  {self._text()}")
+            self._task = bar.add_task("", total=now.total)
+        bar.update(self._task, completed=now.done, description=f"eps {now.eps}  {self._text()}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from surebound.cli.loading import loading
+from surebound.cli.output import write_file
 from surebound.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,10 +51,7 @@ class Reporter:
                 self._timer.cancel()
             text = "\n".join(lines) + "\n"
             if self._file is not None:
-                try:
-                    self._file.write_text(text, encoding="utf-8")
-                except OSError as error:
-                    raise InputError(f"--result-file {self._file} cannot be written: {error}") from error
+                write_file(self._file, text, "--result-file")
             sys.stdout.write(text)
             sys.stdout.flush()
             return True

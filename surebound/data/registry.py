@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from difflib import get_close_matches
 from pathlib import Path
 
 import torch
@@ -17,7 +16,7 @@ from surebound.data.folder import load_folder
 from surebound.data.marker import generated_counts
 from surebound.data.source import DIGITS, SOURCES, Source
 from surebound.data.types import Dataset, Provenance, Split, Status
-from surebound.errors import CorruptDataError, InputError, MissingDataError
+from surebound.errors import CorruptDataError, InputError, MissingDataError, nearest
 
 FOLDER = "folder:"
 
@@ -35,11 +34,8 @@ def source_of(name: str) -> Source:
     """What is known of the dataset called `name`, or an error that names the nearest."""
     if name in SOURCES:
         return SOURCES[name]
-    near = get_close_matches(name, names(), n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise InputError(
-        f"no dataset is called {name!r}.{hint} There are: {', '.join(names())}, and {FOLDER}PATH"
-    )
+    hint = nearest(name, names())
+    raise InputError(f"no dataset is called {name!r}{hint} There are: {', '.join(names())}, and {FOLDER}PATH")
 
 
 def load(

@@ -120,11 +120,8 @@ CIFAR10 = Source(
         ),
     ),
     mean=(0.4914, 0.4822, 0.4465),
-    std=(
-        0.2023,
-        0.1994,
-        0.2010,
-    ),  # the mean of the images' own deviations, as the authors of the paper have it
+    # The mean of the images' own deviations, as the authors of the paper have it.
+    std=(0.2023, 0.1994, 0.2010),
     augment=Augment(pad=4, flip=True),
 )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import types
 import typing
 from collections.abc import Mapping
@@ -10,15 +9,9 @@ from dataclasses import MISSING, fields, is_dataclass
 from fractions import Fraction
 from typing import Any
 
-from surebound.errors import ConfigError, InputError
+from surebound.errors import ConfigError, InputError, nearest
 from surebound.numerics import exact_fraction
 from surebound.train.methods import METHODS, Method
-
-
-def nearest(word: str, known: typing.Iterable[str]) -> str:
-    """The end of a sentence about a misspelt word: `; did you mean 'ramp'?`, or a full stop."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else "."
 
 
 def encode(value: Any) -> Any:

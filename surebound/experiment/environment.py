@@ -38,21 +38,17 @@ def _version(name: str) -> str | None:
 def _commit() -> str | None:
     """The commit of the source tree this package runs from, with `+` when files differ from it."""
     here = Path(__file__).resolve().parent
+
+    def git(*words: str) -> str:
+        command = ("git", "-C", str(here), *words)
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+
     try:
-        run = ("git", "-C", str(here))
-        head = subprocess.run(
-            [*run, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=True
-        )
-        status = subprocess.run(
-            [*run, "status", "--porcelain", "--untracked-files=no"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
+        return git("rev-parse", "HEAD") + (
+            "+" if git("status", "--porcelain", "--untracked-files=no") else ""
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return head.stdout.strip() + ("+" if status.stdout.strip() else "")
 
 
 def _processor() -> str:

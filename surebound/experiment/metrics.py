@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surebound.errors import RunError
+from surebound.train.checkpoint import replace_text
 from surebound.train.evaluate import Errors
 from surebound.train.observe import Observer, Progress
 
@@ -29,9 +30,7 @@ class MetricsFile(Observer):
         kept = [
             line for line in self.path.read_text(encoding="utf-8").splitlines(True) if _step_of(line) <= step
         ]
-        temporary = self.path.with_name(f".{self.path.name}.partial")
-        temporary.write_text("".join(kept), encoding="utf-8")
-        os.replace(temporary, self.path)
+        replace_text(self.path, "".join(kept))
 
     def progressed(self, progress: Progress) -> None:
         self._append({"kind": "training", **progress.record()})
@@ -69,10 +68,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The records of a metrics file; a last line cut short by a crash is left out."""
     records = []
     for line in path.read_text(encoding="utf-8").splitlines():
-        try:
+        with contextlib.suppress(ValueError):
             records.append(json.loads(line))
-        except ValueError:
-            continue
     return records
 
 

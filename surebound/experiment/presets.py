@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
-from surebound.errors import ConfigError
-from surebound.experiment.codec import nearest
+from surebound.errors import ConfigError, nearest
 from surebound.experiment.config import Config, DataConfig, ModelConfig, RunConfig
 from surebound.experiment.schedules_of_others import crown_ibp, short_warmup, wong
 from surebound.train.evaluate import Evaluation

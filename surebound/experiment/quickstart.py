@@ -51,7 +51,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Example:
+class BoundedImage:
     """One image with the range of every output over its ball."""
 
     image: Tensor  # (H, W)
@@ -67,7 +67,7 @@ class Quickstart:
     """Everything the table and the picture show."""
 
     curves: tuple[Curve, ...]
-    examples: tuple[Example, ...]  # one per curve
+    examples: tuple[BoundedImage, ...]  # one per curve
 
 
 def train(out: Path, caller_for: Callable[[str], Caller], steps: int | None = None) -> dict[str, nn.Module]:
@@ -126,10 +126,10 @@ def curve(
     )
 
 
-def example(network: nn.Module, test: Split, index: int, eps: Fraction) -> Example:
+def example(network: nn.Module, test: Split, index: int, eps: Fraction) -> BoundedImage:
     """The outputs' ranges over the ball around one test image."""
     image, label = test.batch(torch.tensor([index]))
     with torch.no_grad():
         box = interval_bounds(network, LinfBall(image, eps, clip=(0, 1)))
         value = network(image)
-    return Example(image[0, 0], int(label), eps, box.lower[0], value[0], box.upper[0])
+    return BoundedImage(image[0, 0], int(label), eps, box.lower[0], value[0], box.upper[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -21,7 +21,7 @@ from surebound.experiment.rundir import RunDirectory
 from surebound.numerics import Soundness
 from surebound.train.checkpoint import replace_file
 from surebound.train.distributed import Group, process_group
-from surebound.train.evaluate import Errors, Evaluation, measure
+from surebound.train.evaluate import Errors, measure
 from surebound.train.loop import Loop
 from surebound.train.observe import Observer, Observers
 from surebound.train.task import Outcome, Surroundings, Task
@@ -51,9 +51,8 @@ class RunResult:
 def start(config: Config, path: Path, caller: Caller) -> RunResult:
     """Begin a new run in `path`."""
     with process_group() as group:
-        dataset = data.load(
-            config.data.name, caller.data_dir
-        )  # before anything is written: it may be missing
+        # Before anything is written: it may be missing.
+        dataset = data.load(config.data.name, caller.data_dir)
         if group.leader:
             RunDirectory.create(path, config)
         group.barrier()
@@ -131,25 +130,12 @@ def _finish(
     """Write the final weights, then measure them on the whole held-out split with rounding control."""
     if group.leader:
         replace_file(run.final, model.state_dict())
-    wanted = config.evaluation
-    whole = Evaluation(
-        radii=wanted.radii,
-        pgd_steps=wanted.pgd_steps,
-        pgd_images=wanted.pgd_images,
-        batch_size=wanted.batch_size,
-    )
-    began = time.monotonic()
-    errors = measure(
-        model, dataset.test, whole, soundness=Soundness.DEPLOYED, group=group, seed=config.plan.seed
-    )
+    whole, seed, began = replace(config.evaluation, images=None), config.plan.seed, time.monotonic()
+    errors = measure(model, dataset.test, whole, soundness=Soundness.DEPLOYED, group=group, seed=seed)
     if group.leader:
-        record = {
-            "name": config.name,
-            "step": outcome.step,
-            "best_step": outcome.best_step,
-            **errors.record(),
-        }
-        run.write_json("results.json", {**record, "evaluation_seconds": round(time.monotonic() - began, 1)})
+        record = {"name": config.name, "step": outcome.step, "best_step": outcome.best_step}
+        seconds = round(time.monotonic() - began, 1)
+        run.write_json("results.json", {**record, **errors.record(), "evaluation_seconds": seconds})
     return errors
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from surebound.errors import ConfigError, RunError
 from surebound.experiment.config import Config
-from surebound.train.checkpoint import CheckpointStore, sync_directory, write_text
+from surebound.train.checkpoint import CheckpointStore, replace_text
 
 
 @dataclass(frozen=True)
@@ -108,14 +108,7 @@ class RunDirectory:
 
     def write(self, name: str, text: str) -> None:
         """Replace a small text file atomically."""
-        temporary = self.path / f".{name}.partial"
-        try:
-            write_text(temporary, text)
-            os.replace(temporary, self.path / name)
-            sync_directory(self.path)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise RunError(f"could not write {self.path / name}: {error}") from error
+        replace_text(self.path / name, text)
 
     def write_json(self, name: str, record: dict[str, Any]) -> None:
         """Replace a JSON file atomically."""

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from surebound import zoo
-from surebound.errors import InputError
+from surebound.errors import InputError, nearest
 from surebound.zoo import Architecture
 
 if TYPE_CHECKING:  # a packaged network or a file is loaded without waiting for data and training
@@ -53,6 +53,11 @@ class Target:
         if self.data is not None and Path(self.data).suffix in (".npz", ".safetensors"):
             return read_arrays(Path(self.data), clip)
         return self.dataset().test
+
+    def first(self, count: int | None) -> tuple[Tensor, Tensor]:
+        """The first ``count`` test images (B, ...) and their labels (B,); None: all of them."""
+        test = self.test()
+        return test.batch(torch.arange(len(test) if count is None else min(count, len(test))))
 
 
 def load(what: str | Path, weights: str | Path | None = None) -> nn.Module:
@@ -94,8 +99,6 @@ def load_target(
     elif spec in {e.name for e in zoo.entries()}:
         target = _of_zoo(spec, weights, where)
     else:
-        from surebound.experiment.codec import nearest
-
         names = [e.name for e in zoo.entries()]
         hint = nearest(spec, [*names, *_runs_beside(Path(spec))])
         raise InputError(

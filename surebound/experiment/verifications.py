@@ -10,6 +10,7 @@ from typing import Any
 
 from surebound.errors import StoreError
 from surebound.experiment.environment import describe_environment
+from surebound.experiment.metrics import read_metrics
 from surebound.search.cascade import Cascade
 
 NAME = "verification.jsonl"
@@ -36,11 +37,9 @@ def note_verification(
         "stages": [repr(stage) for stage in cascade.stages],
         "timeout": None if timeout == float("inf") else timeout,
         "seed": seed,
+        "environment": None,
     }
-    if any(
-        record == {k: v for k, v in old.items() if k != "environment"}
-        for old in read_verifications(directory)
-    ):
+    if record in [{**old, "environment": None} for old in read_verifications(directory)]:
         return  # asked again: the first time is the one whose results are kept
     record["environment"] = describe_environment()
     try:
@@ -54,13 +53,6 @@ def note_verification(
 def read_verifications(directory: Path) -> list[dict[str, Any]]:
     """The requests noted there, in order; a line cut short by a crash is left out."""
     try:
-        lines = (directory / NAME).read_text(encoding="utf-8").splitlines()
+        return read_metrics(directory / NAME)
     except OSError:
         return []
-    found = []
-    for line in lines:
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return found

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from surebound.errors import InputError, SureboundError
+from surebound.errors import InputError, SureboundError, first_line
 from surebound.flags import own_state
 
 
@@ -45,12 +45,6 @@ def other_dtype(model: nn.Module, x: Tensor) -> InputError | None:
             f"the inputs are {given}, the network {own}: convert one of them, x.to({weights[0]}) or model.to({x.dtype})"
         )
     return None
-
-
-def first_line(error: BaseException) -> str:
-    """Return an exception's type and the first line of what it says."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
 @contextlib.contextmanager

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from surebound.errors import DataDependentError, GraphError, InputError, TraceMismatchError
+from surebound.errors import DataDependentError, GraphError, InputError, TraceMismatchError, first_line
 from surebound.flags import kept_state
-from surebound.graph.fit import evaluating, first_line, forward
+from surebound.graph.fit import evaluating, forward
 from surebound.graph.program import PART, SIZE, First, Graph, Node, Program, Ref, live
 from surebound.graph.quiet import quiet
 from surebound.numerics import TRACE_TOLERANCE

@@ -12,7 +12,7 @@ from surebound.report.figure import Figure
 from surebound.report.gallery import gallery
 from surebound.report.headline import headline
 from surebound.report.provenance import asked, provenance, redo
-from surebound.report.source import Run, read_runs, records_json
+from surebound.report.source import ReportedRun, read_runs, records_json
 from surebound.report.table import Table, write_text
 from surebound.report.verdicts import overview, radius_text, shares, stage_table
 
@@ -71,14 +71,11 @@ def _folded(table: Table) -> str:
     """A table as it is, or one to unfold if it is long and a chart says the same."""
     if not table.rows:
         return ""
-    return (
-        page.details(f"all {len(table.rows)} rows of numbers", table.html())
-        if len(table.rows) > 10
-        else table.html()
-    )
+    shown = table.html()
+    return page.details(f"all {len(table.rows)} rows of numbers", shown) if len(table.rows) > 10 else shown
 
 
-def _top(runs: Sequence[Run], story: Story) -> str:
+def _top(runs: Sequence[ReportedRun], story: Story) -> str:
     """The answer first, then what it is about."""
     found = headline(runs)
     parts = [page.paragraph(f"surebound report · {', '.join(run.name for run in runs[:4])}", "kicker")]
@@ -94,7 +91,7 @@ def _top(runs: Sequence[Run], story: Story) -> str:
     return "\n".join(parts)
 
 
-def _run_section(run: Run, data_dir: Path | None) -> tuple[str, list[Figure], list[Table]]:
+def _run_section(run: ReportedRun, data_dir: Path | None) -> tuple[str, list[Figure], list[Table]]:
     parts = [page.heading(run.name, anchor=slug(run.name)), page.facts(asked(run))]
     figures, tables = [], []
     if len(run.summaries) > 1:
@@ -120,42 +117,30 @@ def _run_section(run: Run, data_dir: Path | None) -> tuple[str, list[Figure], li
     return "\n".join(parts), figures, tables
 
 
-def _pictures(run: Run, data_dir: Path | None) -> str:
+def _pictures(run: ReportedRun, data_dir: Path | None) -> str:
     found = gallery(run, data_dir)
+    broken = "The image, what it was changed to, and the change. Each was run through the network again."
+    hard = "Undecided images first, then those that took longest, then the narrowest proofs."
     parts = []
-    if found.falsified:
-        parts += [
-            page.heading("Counterexamples", 3),
-            page.paragraph(
-                "The image, what it was changed to, and the change. Each was run through the network again.",
-                "note",
-            ),
-            page.tiles(found.falsified),
-        ]
-    if found.hardest:
-        parts += [
-            page.heading("The hardest of the others", 3),
-            page.paragraph(
-                "Undecided images first, then those that took longest, then the narrowest proofs.", "note"
-            ),
-            page.tiles(found.hardest),
-        ]
+    for title, note, pictures in (
+        ("Counterexamples", broken, found.falsified),
+        ("The hardest of the others", hard, found.hardest),
+    ):
+        if pictures:
+            parts += [page.heading(title, 3), page.paragraph(note, "note"), page.tiles(pictures)]
     if found.note:
         parts.append(page.paragraph(found.note, "note"))
     return "\n".join(parts)
 
 
-def _all_verdicts(runs: Sequence[Run]) -> str:
+def _all_verdicts(runs: Sequence[ReportedRun]) -> str:
     total = sum(len(run.records) for run in runs)
     if not total:
         return ""
     parts = [page.heading("Every image")]
     if total > MOST_ROWS:
-        where = runs[0].path
-        parts.append(
-            page.paragraph(
-                f"{total:,} verdicts are too many for a page; `surebound results {where}` lists and exports them."
-            )
-        )
-        return "\n".join(parts)
-    return "\n".join([*parts, page.records_section(records_json(runs))])
+        command = f"`surebound results {runs[0].path}` lists and exports them"
+        parts.append(page.paragraph(f"{total:,} verdicts are too many for a page; {command}."))
+    else:
+        parts.append(page.records_section(records_json(runs)))
+    return "\n".join(parts)

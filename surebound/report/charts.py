@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from surebound.report.figure import BROKEN, INK, MUTED, PROVED, SERIES, Figure
-from surebound.report.source import Run
+from surebound.report.source import ReportedRun
 from surebound.report.verdicts import radius_text
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 
-def accuracy_by_radius(runs: Sequence[Run]) -> Figure | None:
+def accuracy_by_radius(runs: Sequence[ReportedRun]) -> Figure | None:
     """Solid: proved. Dashed: no counterexample found. Between a network's two lines lies the truth."""
     shown = [run for run in runs if len(run.summaries) > 1]
     if not shown:
@@ -23,7 +24,7 @@ def accuracy_by_radius(runs: Sequence[Run]) -> Figure | None:
 
     def draw(canvas: Canvas) -> None:
         axes = canvas.add_subplot()
-        for run, colour in zip(shown, _colours(len(shown)), strict=True):
+        for run, colour in zip(shown, itertools.cycle(SERIES), strict=False):
             eps = [float(s.eps) for s in run.summaries]
             proved = [100 * (1 - s.verified_error) for s in run.summaries]
             alive = [100 * (1 - s.falsified_error) for s in run.summaries]
@@ -46,7 +47,7 @@ def accuracy_by_radius(runs: Sequence[Run]) -> Figure | None:
     )
 
 
-def training_curves(run: Run) -> Figure | None:
+def training_curves(run: ReportedRun) -> Figure | None:
     """Held-out errors by step, with the radius of the curriculum behind them."""
     evaluations, training = run.of("evaluation"), run.of("training")
     if len(evaluations) < 2 and len(training) < 2:
@@ -109,7 +110,7 @@ def _losses(axes: Axes, training: Sequence[dict[str, Any]]) -> None:
     axes.set_ylabel("loss")
 
 
-def stage_times(run: Run) -> Figure | None:
+def stage_times(run: ReportedRun) -> Figure | None:
     """Where the seconds of a verification went."""
     spent: dict[str, float] = {}
     for summary in run.summaries:
@@ -130,10 +131,6 @@ def stage_times(run: Run) -> Figure | None:
     height = 0.7 + 0.26 * len(spent)
     name = f"stages-{slug(run.name)}"
     return Figure(name, f"{run.name}: seconds spent by each stage", draw, (6.2, height))
-
-
-def _colours(count: int) -> list[str]:
-    return [SERIES[i % len(SERIES)] for i in range(count)]
 
 
 def slug(name: str) -> str:

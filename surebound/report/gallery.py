@@ -14,7 +14,7 @@ from torch import Tensor
 
 from surebound.errors import SureboundError
 from surebound.experiment.arrays import read_arrays
-from surebound.report.source import Run
+from surebound.report.source import ReportedRun
 from surebound.report.verdicts import radius_text
 from surebound.train.examples import Examples
 from surebound.verdict import Status
@@ -51,7 +51,7 @@ class Gallery:
     note: str = ""
 
 
-def gallery(run: Run, data_dir: Path | None = None, most: int = MOST) -> Gallery:
+def gallery(run: ReportedRun, data_dir: Path | None = None, most: int = MOST) -> Gallery:
     """Broken images (smallest radius first) and the hardest others: undecided, then slow, then close calls."""
     broken = [r for r in run.records if r.verdict.status is Status.FALSIFIED and r.verdict.stage != "clean"]
     broken = _spread(sorted(broken, key=lambda r: (r.eps, -r.verdict.seconds, r.index)), most)
@@ -81,16 +81,15 @@ def _first_of_each(records: list[Record], most: int) -> list[Record]:
 
 def _spread(records: list[Record], most: int) -> list[Record]:
     """Each image once, and different labels before the same again."""
-    once = list({record.index: record for record in reversed(records)}.values())[::-1]
     seen: dict[int, int] = {}
     order = []
-    for record in once:
+    for record in _first_of_each(records, len(records)):
         seen[record.label] = seen.get(record.label, 0) + 1
         order.append((seen[record.label], record))
     return [record for _, record in sorted(order, key=lambda pair: pair[0])][:most]
 
 
-def _examples(run: Run, data_dir: Path | None) -> tuple[Examples | None, str]:
+def _examples(run: ReportedRun, data_dir: Path | None) -> tuple[Examples | None, str]:
     name = run.data
     if name is None:
         return None, "The original images are not known, so only counterexamples are shown."
@@ -105,7 +104,7 @@ def _examples(run: Run, data_dir: Path | None) -> tuple[Examples | None, str]:
         return None, f"The original images could not be read, so only counterexamples are shown ({first})."
 
 
-def _classes(run: Run, data_dir: Path | None) -> tuple[str, ...]:
+def _classes(run: ReportedRun, data_dir: Path | None) -> tuple[str, ...]:
     """Names of the classes, where a dataset has better ones than numbers."""
     from surebound.data.source import SOURCES
 

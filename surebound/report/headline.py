@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from surebound.report.source import Run
+from surebound.report.source import ReportedRun
 from surebound.report.table import percent
 from surebound.report.verdicts import proved_share, radius_text
 from surebound.verify import Summary
@@ -20,7 +20,7 @@ class Headline:
 
     html: str
     details: tuple[str, ...] = ()
-    run: Run | None = None
+    run: ReportedRun | None = None
     eps: Fraction | None = None
 
     @property
@@ -29,7 +29,7 @@ class Headline:
         return html.unescape(re.sub(r"<[^>]*>", "", self.html))
 
 
-def headline(runs: Sequence[Run]) -> Headline:
+def headline(runs: Sequence[ReportedRun]) -> Headline:
     """The best answer the runs give: verdicts before measurements before the state of a training."""
     verified = [run for run in runs if run.summaries]
     if verified:
@@ -43,7 +43,7 @@ def headline(runs: Sequence[Run]) -> Headline:
     return Headline(f"{html.escape(run.name)}: {finished}", ("Nothing has been verified yet.",))
 
 
-def chosen(run: Run) -> Summary:
+def chosen(run: ReportedRun) -> Summary:
     """The radius a headline speaks of: the one it was trained for if it was verified, else the largest."""
     wanted = run.config.plan.eps_train if run.config is not None else None
     for summary in run.summaries:
@@ -52,7 +52,7 @@ def chosen(run: Run) -> Summary:
     return run.summaries[-1]
 
 
-def _verified(run: Run) -> Headline:
+def _verified(run: ReportedRun) -> Headline:
     s = chosen(run)
     proved, upper = proved_share(s), 1 - s.falsified_error
     what = f"{_counts(proved)} of {s.total:,} images proved robust at ε&nbsp;=&nbsp;{radius_text(s.eps)}"
@@ -72,7 +72,7 @@ def _counts(share: float) -> str:
     return f"<b>{percent(share, 1)}</b>" if share > 0 else f'<b class="none">{percent(share, 1)}</b>'
 
 
-def _compared(runs: Sequence[Run]) -> Headline:
+def _compared(runs: Sequence[ReportedRun]) -> Headline:
     """Several networks at the largest radius that all of them were asked about."""
     common = set.intersection(*({s.eps for s in run.summaries} for run in runs))
     wanted = {run.config.plan.eps_train for run in runs if run.config is not None} - {Fraction(0)}
@@ -91,7 +91,7 @@ def _compared(runs: Sequence[Run]) -> Headline:
     return Headline(text, (), best, eps)
 
 
-def _measured(runs: Sequence[Run]) -> Headline:
+def _measured(runs: Sequence[ReportedRun]) -> Headline:
     """Runs that were only measured by interval bounds."""
     best, radius, error = None, Fraction(0), 1.0
     for run in runs:

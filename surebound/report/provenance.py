@@ -8,11 +8,11 @@ from typing import Any
 
 from surebound.experiment.codec import encode
 from surebound.experiment.publish import portable
-from surebound.report.source import Run
+from surebound.report.source import ReportedRun
 from surebound.report.verdicts import radius_text
 
 
-def asked(run: Run) -> dict[str, object]:
+def asked(run: ReportedRun) -> dict[str, object]:
     """What the run was to do, in words."""
     facts: dict[str, object] = {}
     if run.config is not None:
@@ -44,7 +44,7 @@ def asked(run: Run) -> dict[str, object]:
     return facts
 
 
-def provenance(run: Run) -> dict[str, object]:
+def provenance(run: ReportedRun) -> dict[str, object]:
     """Commits, versions, machine, data."""
     environment: dict[str, Any] = run.environment or (run.requests[-1]["environment"] if run.requests else {})
     packages = environment.get("packages", {})
@@ -65,7 +65,7 @@ def provenance(run: Run) -> dict[str, object]:
     }
 
 
-def redo(runs: Sequence[Run]) -> str:
+def redo(runs: Sequence[ReportedRun]) -> str:
     """The commands of all runs, one a line, without what belongs to the machine they ran on."""
     lines = []
     for run in runs:
@@ -92,6 +92,6 @@ def _threads(environment: dict[str, Any]) -> str:
     return f"{environment['threads']} thread(s)" if "threads" in environment else ""
 
 
-def _speed(run: Run) -> str | None:
+def _speed(run: ReportedRun) -> str | None:
     rates = sorted(float(m["samples_per_second"]) for m in run.of("training") if "samples_per_second" in m)
     return f"{rates[len(rates) // 2]:,.0f} images per second (median)" if rates else None

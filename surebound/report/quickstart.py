@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from surebound.experiment.quickstart import Curve, Example, Quickstart
+from surebound.experiment.quickstart import BoundedImage, Curve, Quickstart
 from surebound.report.figure import BROKEN, INK, PROVED, SERIES, Figure
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ def _left(canvas: SubFigure | Canvas, result: Quickstart) -> None:
         _ranges(canvas.add_subplot(grid[row, 1]), curve.name, example, last=last)
 
 
-def _image(axes: Axes, example: Example) -> None:
+def _image(axes: Axes, example: BoundedImage) -> None:
     axes.imshow(example.image.numpy(), cmap="gray_r", vmin=0, vmax=1)
     axes.set_axis_off()
     axes.set_title(f"a test image,\nevery pixel ± {example.eps}", fontsize=9)
 
 
-def _ranges(axes: Axes, name: str, example: Example, *, last: bool) -> None:
+def _ranges(axes: Axes, name: str, example: BoundedImage, *, last: bool) -> None:
     """The range of every output over the ball: proved when the true class's lies above all the others'."""
     classes = range(len(example.value))
     colours = [PROVED if k == example.label else BROKEN for k in classes]

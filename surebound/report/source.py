@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from surebound.verify.run import STORE_NAME
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class ReportedRun:
     """One directory: a training run, the results of a verification, or both."""
 
     path: Path
@@ -60,7 +60,7 @@ class Run:
         return {Fraction(radius): float(v) for radius, v in self.results.get(key, {}).items()}
 
 
-def read_runs(paths: Sequence[Path]) -> tuple[Run, ...]:
+def read_runs(paths: Sequence[Path]) -> tuple[ReportedRun, ...]:
     """Every run in the given directories, themselves or one level below; names are made different."""
     found: list[Path] = []
     for path in paths:
@@ -75,19 +75,18 @@ def read_runs(paths: Sequence[Path]) -> tuple[Run, ...]:
         raise InputError("no run was given; name one or more run directories")
     runs = [read_run(path) for path in found]
     names = _distinct(runs)
-    return tuple(_renamed(run, name) for run, name in zip(runs, names, strict=True))
+    return tuple(replace(run, name=name) for run, name in zip(runs, names, strict=True))
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path) -> ReportedRun:
     """The run at `path`, a directory or a .db file."""
     store = path if path.suffix == ".db" else path / STORE_NAME
     folder = store.parent
     training: dict[str, Any] = {}
     if (folder / "config.toml").is_file():
         directory = RunDirectory.open(folder)
-        config = directory.config
         training = {
-            "config": config,
+            "config": directory.config,
             "environment": directory.read_json("environment.json"),
             "results": directory.read_json("results.json"),
             "metrics": tuple(read_metrics(directory.metrics)) if directory.metrics.is_file() else (),
@@ -101,10 +100,10 @@ def read_run(path: Path) -> Run:
         raise RunError(f"{path} has nothing to report yet: no training run, and a store without results")
     requests = tuple(read_verifications(folder))
     name = training["config"].name if training else str(requests[-1]["network"]) if requests else folder.name
-    return Run(path=folder, name=name, records=records, requests=requests, codes=codes, **training)
+    return ReportedRun(path=folder, name=name, records=records, requests=requests, codes=codes, **training)
 
 
-def records_json(runs: Sequence[Run]) -> str:
+def records_json(runs: Sequence[ReportedRun]) -> str:
     """Every verdict as a compact JSON text for the page's table."""
     rows = []
     for number, run in enumerate(runs):
@@ -130,17 +129,9 @@ def _children(path: Path) -> list[Path]:
     return [p for p in path.iterdir() if p.is_dir()] if path.is_dir() else []
 
 
-def _distinct(runs: Sequence[Run]) -> list[str]:
+def _distinct(runs: Sequence[ReportedRun]) -> list[str]:
     """Names; those that several runs share get their directory's name added."""
     names = [run.name for run in runs]
     longer = [n if names.count(n) == 1 else f"{n} ({r.path.name})" for n, r in zip(names, runs, strict=True)]
-    return [
-        n if longer.count(n) == 1 else f"{n} #{i + 1}" for i, n in enumerate(longer)
-    ]  # two stores of one name
-
-
-def _renamed(run: Run, name: str) -> Run:
-    if run.name == name:
-        return run
-    values = {key: getattr(run, key) for key in Run.__dataclass_fields__}
-    return Run(**{**values, "name": name})
+    # Two stores of one name.
+    return [n if longer.count(n) == 1 else f"{n} #{i + 1}" for i, n in enumerate(longer)]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from surebound.report.source import Run
+from surebound.report.source import ReportedRun
 from surebound.report.table import Cell, Table, percent
 from surebound.verify import Record, Summary
 
@@ -41,7 +41,7 @@ def proved_share(summary: Summary) -> float:
     return 1 - summary.verified_error
 
 
-def overview(runs: Sequence[Run]) -> Table:
+def overview(runs: Sequence[ReportedRun]) -> Table:
     """Every run at every radius: accuracy, what survives the attacks, what is proved."""
     rows: list[tuple[Cell, ...]] = []
     for run in runs:
@@ -74,7 +74,7 @@ def overview(runs: Sequence[Run]) -> Table:
     )
 
 
-def _evaluated(run: Run) -> list[tuple[Cell, ...]]:
+def _evaluated(run: ReportedRun) -> list[tuple[Cell, ...]]:
     """Lines of a run that was only measured by interval bounds at the end of its training."""
     images, clean = run.results.get("images"), run.results.get("clean_error")
     attacked = run.evaluated("pgd_error") if run.results.get("pgd_images") == images else {}
@@ -89,7 +89,7 @@ def _evaluated(run: Run) -> list[tuple[Cell, ...]]:
     return lines
 
 
-def stage_table(run: Run) -> Table:
+def stage_table(run: ReportedRun) -> Table:
     """What each stage settled and how long it took, per radius."""
     rows: list[tuple[Cell, ...]] = []
     for summary in run.summaries:

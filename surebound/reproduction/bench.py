@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from surebound import zoo
 from surebound.data import fake
@@ -27,6 +24,7 @@ from surebound.experiment.target import Target, load_target
 from surebound.experiment.verifications import note_verification
 from surebound.region import LinfBall
 from surebound.reproduction.work import Check, Compute, Network, Packaged, Training, science
+from surebound.train.checkpoint import replace_text
 from surebound.train.observe import Observer
 from surebound.verify import Progress, Record, Store, verify
 from surebound.verify.run import STORE_NAME
@@ -99,10 +97,13 @@ class Bench:
 
     def load(self, network: Network) -> Target:
         """The network with its data; it has to be finished."""
+        return load_target(self._finished(network), data_dir=self.data_dir)
+
+    def _finished(self, network: Network) -> str:
         where = self.where(network)
         if where is None:
             raise RunError(f"the run {network.name} is not finished")
-        return load_target(where, data_dir=self.data_dir)
+        return where
 
     def train(self, training: Training) -> bool:
         """Train, or go on where it stopped; False if it was asked to stop."""
@@ -127,22 +128,17 @@ class Bench:
     def check(self, check: Check) -> None:
         """Decide the images; what is in the store already is not decided again."""
         target, place = self.load(check.network), self.store(check)
-        test = target.test()
-        count = len(test) if check.images is None else min(check.images, len(test))
-        images, labels = test.batch(torch.arange(count))
+        images, labels = target.first(check.images)
         # mix: verdicts of an older version on the same weights count as done; the report names the versions
         verify(
             target.model, [LinfBall(images, eps, clip=(0, 1)) for eps in check.radii], labels, check.cascade,
             timeout=check.timeout, jobs=self.jobs, out=place, mix=True, progress=self.progress,
         )  # fmt: skip
         note_verification(
-            place, network=check.network.name, data=target.data, images=count, radii=check.radii,
+            place, network=check.network.name, data=target.data, images=len(images), radii=check.radii,
             cascade=check.cascade, timeout=check.timeout, seed=0,
         )  # fmt: skip
-        _write_json(
-            place / "done.json",
-            [*_read_list(place / "done.json"), check.request],
-        )
+        _write_json(place / "done.json", [*_read_list(place / "done.json"), check.request])
 
     def records(self, check: Check) -> tuple[Record, ...]:
         """The verdicts of a finished check."""
@@ -176,9 +172,7 @@ class Bench:
 
     def facts(self, network: Network) -> dict[str, Any]:
         """Seed, steps, commit and command of a finished network, and the errors measured when it was finished."""
-        where = self.where(network)
-        if where is None:
-            raise RunError(f"the run {network.name} is not finished")
+        where = self._finished(network)
         if not (Path(where) / "config.toml").is_file():
             entry = zoo.entry(where)
             steps = entry.results.get("step")
@@ -205,6 +199,4 @@ def _read_list(path: Path) -> list[Any]:
 
 def _write_json(path: Path, values: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.partial")
-    temporary.write_text(json.dumps(values), encoding="utf-8")
-    os.replace(temporary, path)
+    replace_text(path, json.dumps(values))

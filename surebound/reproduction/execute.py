@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.rate import Rates
-from surebound.reproduction.work import Check, Compute, Plan, Training
+from surebound.reproduction.work import Check, Compute, Training, WorkPlan
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Step:
         return self.state in ("there", "packaged", "reused")
 
 
-def steps(plan: Plan, bench: Bench, rates: Rates | None = None) -> list[Step]:
+def steps(plan: WorkPlan, bench: Bench, rates: Rates | None = None) -> list[Step]:
     """Every piece of work with its state; times only if there are `rates` to take them from."""
     return [
         *(_training(t, bench, rates) for t in plan.trainings),
@@ -35,7 +35,7 @@ def steps(plan: Plan, bench: Bench, rates: Rates | None = None) -> list[Step]:
     ]
 
 
-def execute(plan: Plan, bench: Bench, say: Callable[[str], None] = lambda text: None) -> bool:
+def execute(plan: WorkPlan, bench: Bench, say: Callable[[str], None] = lambda text: None) -> bool:
     """Do what is missing; False if a training was asked to stop."""
     for dataset in plan.fake:
         bench.generate(dataset)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from surebound import models
-from surebound.bounds import interval_bounds
+from surebound.bounds import interval_bounds, worst_margins
 from surebound.errors import InputError
 from surebound.region import LinfBall
 from surebound.train.evaluate import Evaluation
@@ -73,7 +73,7 @@ def _frame(model: nn.Module, points: Tensor, labels: Tensor, side: int) -> dict[
         outputs = model(x + grid)  # (G, 2)
         box = interval_bounds(model, LinfBall(x, EPS, None))
         right = model(points).argmax(1) == labels
-        margins = _worst(model, points, labels)
+        margins = worst_margins(model, LinfBall(points, EPS, None), labels)
     lower, upper = box.lower[0], box.upper[0]
     return {
         "outputs": [[round(v, 5) for v in row] for row in outputs.tolist()],
@@ -83,9 +83,3 @@ def _frame(model: nn.Module, points: Tensor, labels: Tensor, side: int) -> dict[
         "correct": int(right.sum()),
         "proved": int((right & (margins <= 0).all(1)).sum()),
     }
-
-
-def _worst(model: nn.Module, points: Tensor, labels: Tensor) -> Tensor:
-    from surebound.bounds import worst_margins
-
-    return worst_margins(model, LinfBall(points, EPS, None), labels)

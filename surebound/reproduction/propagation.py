@@ -76,12 +76,8 @@ def _ball(image: Tensor, eps: float, samples: int, seed: int) -> Tensor:
 
 def _depths(model: nn.Sequential) -> list[tuple[int, str]]:
     """After every activation: how many layers that is, and a name."""
-    found = [(i + 1, f"layer {n}") for n, i in enumerate(_activations(model), 1)]
-    return [(0, "input"), *found]
-
-
-def _activations(model: nn.Sequential) -> list[int]:
-    return [i for i, layer in enumerate(model) if isinstance(layer, nn.ReLU)]
+    activations = [i for i, layer in enumerate(model) if isinstance(layer, nn.ReLU)]
+    return [(0, "input"), *((i + 1, f"layer {n}") for n, i in enumerate(activations, 1))]
 
 
 def _frame(part: nn.Module, image: Tensor, points: Tensor, eps: Fraction) -> dict[str, Any]:

@@ -121,9 +121,7 @@ def trial(config: Config, seconds: float = TRIAL_SECONDS) -> float:
     return steps * batch / (time.monotonic() - began)
 
 
-def _shape(
-    name: str,
-) -> tuple[tuple[int, int, int], int, tuple[float, ...] | None, tuple[float, ...] | None]:
+def _shape(name: str) -> tuple[tuple[int, int, int], int, tuple[float, ...] | None, tuple[float, ...] | None]:
     if name not in SOURCES:  # the embedded digits
         return (1, 8, 8), 10, None, None
     source = SOURCES[name]

@@ -50,14 +50,8 @@ class Scale(enum.StrEnum):
         if self is Scale.SMOKE:
             search = BranchAndBound(Options(seconds=1.0))
             return Cascade("smoke", (Clean(), IntervalBounds(), PgdAttack(steps=1, restarts=1), search))
-        stages = (
-            Clean(),
-            IntervalBounds(),
-            CrownBounds("crown-ibp"),
-            PgdAttack(),
-            BranchAndBound(Options(seconds=30.0)),
-        )
-        return Cascade("laptop", stages)
+        bounds, search = (IntervalBounds(), CrownBounds("crown-ibp")), BranchAndBound(Options(seconds=30.0))
+        return Cascade("laptop", (Clean(), *bounds, PgdAttack(), search))
 
     def complete_for(self, method: str) -> Cascade:
         """The same; networks of Wong et al. are bounded as they were trained, intervals prove nothing of them."""
@@ -80,7 +74,7 @@ class Scale(enum.StrEnum):
 
 def known(data: str, net: str, method: str, radius: str = "") -> bool:
     """Whether this version has a preset for such a run."""
-    return _name(data, net, method, radius) in preset_names()
+    return preset_name(data, net, method, radius) in preset_names()
 
 
 def training(
@@ -96,7 +90,7 @@ def training(
     evaluations: int = 20,
 ) -> Training:
     """The run of a preset at a scale."""
-    paper = preset(_name(data, net, method, radius))
+    paper = preset(preset_name(data, net, method, radius))
     images = paper.plan.steps * paper.plan.batch_size
     if scale is Scale.SMOKE:
         return Training(_smoke(data, method, paper, seed), images)
@@ -113,7 +107,8 @@ def training(
     return Training(replace(config, evaluation=replace(config.evaluation, every=every)), images)
 
 
-def _name(data: str, net: str, method: str, radius: str) -> str:
+def preset_name(data: str, net: str, method: str, radius: str) -> str:
+    """`mnist-small-ibp-0.4`; nominal training has no radius."""
     return "-".join(part for part in (data, net, method, radius) if part)
 
 

@@ -122,7 +122,7 @@ class Compute:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class WorkPlan:
     """Everything an artefact needs, in the order it is done."""
 
     trainings: tuple[Training, ...] = ()

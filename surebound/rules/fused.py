@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from surebound.kernels import balance, blocks
 from surebound.rules.layouts import (
-    Layer,
+    WeightedLayer,
     channels_last,
     flattened,
     from_rows,
@@ -37,7 +37,7 @@ PAYS_BELOW = 0.9
 class Block:
     """A block's settings, and what was found out while running it."""
 
-    layer: Layer | None = None
+    layer: WeightedLayer | None = None
     norm: Norm | None = None
     relu: bool = False
     flat: bool = False  # hand on (B, units) after the ReLU

@@ -15,7 +15,7 @@ from surebound.kernels.products import Conv, product, product_input, product_wei
 
 
 @dataclass(frozen=True)
-class Layer:
+class WeightedLayer:
     """A weighted operator: product and its two gradients, with channels on axis 1 of input and output."""
 
     product: Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -31,18 +31,18 @@ class Layer:
         return self.conv is None
 
 
-def linear_layer() -> Layer:
+def linear_layer() -> WeightedLayer:
     """Return the fully connected layer of x (N, F)."""
 
     def backward(g: Tensor, x: Tensor, w: Tensor, need_x: bool) -> tuple[Tensor | None, Tensor]:
         return (g @ w if need_x else None), g.t() @ x
 
-    return Layer(F.linear, backward, lambda g, x, w: g @ w)
+    return WeightedLayer(F.linear, backward, lambda g, x, w: g @ w)
 
 
 def conv_layer(
     rank: int, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
-) -> Layer | None:
+) -> WeightedLayer | None:
     """Return the convolution of x (N, C, *size); None where its arguments have no fast form."""
     if isinstance(padding, str) or groups != 1:
         return None
@@ -59,7 +59,7 @@ def conv_layer(
         w = channels_last(w)
         return (input_gradient(g, x, w) if need_x else None), product_weight(g, x, w, conv)
 
-    return Layer(lambda x, w, b: product(x, w, b, conv), backward, input_gradient, conv)
+    return WeightedLayer(lambda x, w, b: product(x, w, b, conv), backward, input_gradient, conv)
 
 
 def channels_last(value: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from surebound.errors import SureboundError, UnsupportedOperatorError
 from surebound.graph.program import Graph, Node, once_per_graph
 from surebound.numerics import Soundness
 from surebound.rules.facts import Activation, Affine, BatchNorm, Memory, Move
-from surebound.rules.layouts import Layer
+from surebound.rules.layouts import WeightedLayer
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Rule:
     memory: Memory = Memory.UNKNOWN  # of what its interval rule returns
     # Training's fused column: the product of a weighted operator, from its arguments after (x, weight, bias); None
     # where these have no fast form. And moves of entries.
-    layer: Callable[..., Layer | None] | None = None
+    layer: Callable[..., WeightedLayer | None] | None = None
     move: Move | None = None
 
     def affine_at(self, position: int) -> Affine | None:
@@ -107,7 +107,7 @@ def find(op: str) -> Rule | None:
     return _rules.get(op)
 
 
-def layer_of(node: Node, rest: Sequence[Any]) -> Layer | None:
+def layer_of(node: Node, rest: Sequence[Any]) -> WeightedLayer | None:
     """Return the fast form of a weighted call with the arguments ``rest`` after (x, weight, bias), if there is one."""
     rule = find(node.op)
     return None if rule is None or rule.layer is None else rule.layer(*rest)

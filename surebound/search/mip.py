@@ -30,7 +30,7 @@ from surebound.rules import Affine, Rule, describe, find
 from surebound.rules.mip.expression import Encoder, Expression, Vector, combine, constant_expression
 from surebound.rules.mip.matrix import affine_matrix, in_double
 from surebound.rules.mip.pieces import Pieces, encode_pieces
-from surebound.solvers.problem import Problem
+from surebound.solvers.problem import MathProgram
 
 Bounds = Mapping[str, Interval]
 
@@ -43,11 +43,11 @@ class Encoding:
     inputs: int  # the first N variables are the input
     output: Expression  # (K,)
 
-    def problem(self, c: Vector, d: float) -> Problem:
+    def problem(self, c: Vector, d: float) -> MathProgram:
         """Maximise c.z + d for one row c (K,)."""
         return self._assembled(self.encoder, self._rows(c[None], np.array([d])))
 
-    def smallest(self, c: Vector, d: Vector) -> Problem:
+    def smallest(self, c: Vector, d: Vector) -> MathProgram:
         """Maximise the smallest of several rows c (S, K), d (S,): a variable below all of them."""
         encoder, rows = self.encoder.copy(), self._rows(c, d)
         least = encoder.variables(rows.lower.min(keepdims=True), rows.upper.min(keepdims=True), shape=(1,))
@@ -66,11 +66,11 @@ class Encoding:
         upper = positive @ z.upper + negative @ z.lower + d
         return Expression(matrix, c @ z.constant + d, lower, upper, (len(d),))
 
-    def _assembled(self, encoder: Encoder, row: Expression) -> Problem:
+    def _assembled(self, encoder: Encoder, row: Expression) -> MathProgram:
         matrix, row_lower, row_upper = encoder.system()
         lower, upper, integral = encoder.domain()
         objective, constant = combine([(1.0, row)], encoder.width)
-        return Problem(
+        return MathProgram(
             objective=objective.toarray()[0],
             offset=float(constant[0]),
             matrix=matrix,

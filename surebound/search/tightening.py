@@ -46,7 +46,7 @@ def tightened_bounds(
     chosen = _chosen(reduced, relaxed, count)
     if not chosen:
         return known
-    programs = _Programs(chosen, solve, go_on)
+    programs = _BoundPrograms(chosen, solve, go_on)
     _, found = reduce_relaxed(program, start, c, Soundness.DEPLOYED, refine=programs.refine)
     bounds = dict(known)
     for name, box in found.bounds.items():
@@ -82,7 +82,7 @@ def _chosen(reduced: Reduced, relaxed: Relaxed, count: int) -> dict[str, set[int
 
 
 @dataclass(frozen=True, eq=False)
-class _Programs:
+class _BoundPrograms:
     """Bounds of chosen entries by two linear programs each."""
 
     chosen: dict[str, set[int]]

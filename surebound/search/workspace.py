@@ -9,7 +9,7 @@ from types import TracebackType
 import torch
 from torch import Tensor, nn
 
-from surebound.attack.network import Network
+from surebound.attack.network import AttackedNetwork
 from surebound.errors import SureboundError
 from surebound.graph import Program, program_of
 from surebound.graph.fit import evaluating
@@ -78,4 +78,4 @@ class Workspace:
     def logits(self, x: Tensor) -> Tensor:
         """Run the network as it is deployed: outputs (B, K)."""
         with evaluating(self.model), torch.no_grad():
-            return Network(self.model).logits(x, rows=256)
+            return AttackedNetwork(self.model).logits(x, rows=256)

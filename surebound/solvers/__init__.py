@@ -1,15 +1,15 @@
-"""Solvers behind one interface, ``solve(problem, limits) -> Outcome``, in processes that can be killed."""
+"""Solvers behind one interface, ``solve(problem, limits) -> SolverOutcome``, in processes that can be killed."""
 
 from __future__ import annotations
 
 import importlib.util
 
 from surebound.errors import ConfigError, MissingExtraError
-from surebound.solvers.outcome import Outcome, SolverStatus
-from surebound.solvers.problem import Limits, Problem
+from surebound.solvers.outcome import SolverOutcome, SolverStatus
+from surebound.solvers.problem import Limits, MathProgram
 from surebound.solvers.process import SolverProcess
 
-__all__ = ["Limits", "Outcome", "Problem", "SolverProcess", "SolverStatus", "available", "find"]
+__all__ = ["Limits", "MathProgram", "SolverOutcome", "SolverProcess", "SolverStatus", "available", "find"]
 
 # name -> (the package it needs, the extra that brings it)
 _SOLVERS = {"highs": ("highspy", ""), "scip": ("pyscipopt", "scip"), "gurobi": ("gurobipy", "gurobi")}

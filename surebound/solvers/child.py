@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from surebound.solvers.children import die_with_parent
-from surebound.solvers.outcome import Outcome, SolverStatus
-from surebound.solvers.problem import Limits, Problem
+from surebound.solvers.outcome import SolverOutcome, SolverStatus
+from surebound.solvers.problem import Limits, MathProgram
 from surebound.solvers.wire import LENGTH_BYTES, decode_request, encode_outcome, frame
 
-Solve = Callable[[Problem, Limits], Outcome]
+Solve = Callable[[MathProgram, Limits], SolverOutcome]
 
 
 def main(backend: str) -> None:
@@ -34,15 +34,15 @@ def main(backend: str) -> None:
         answers.flush()
 
 
-def _answer(solve: Solve, payload: bytes) -> Outcome:
+def _answer(solve: Solve, payload: bytes) -> SolverOutcome:
     problem, limits = decode_request(payload)
     try:
         with _memory_limit(limits.memory_bytes):
             return solve(problem, limits)
     except MemoryError:
-        return Outcome(SolverStatus.MEMORY_LIMIT, detail="out of memory")
+        return SolverOutcome(SolverStatus.MEMORY_LIMIT, detail="out of memory")
     except Exception as error:  # whatever a backend raises is an answer: not a verdict, but no crash either
-        return Outcome(SolverStatus.UNKNOWN, detail=f"{type(error).__name__}: {error}")
+        return SolverOutcome(SolverStatus.UNKNOWN, detail=f"{type(error).__name__}: {error}")
 
 
 @contextlib.contextmanager

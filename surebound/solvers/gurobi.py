@@ -1,6 +1,6 @@
 """Gurobi through gurobipy, an optional extra; its free licence refuses more than 2000 columns or rows.
 
-Requirement: pip install 'surebound[gurobi]' and a licence. Returns: an Outcome. Property: bounds hold up to
+Requirement: pip install 'surebound[gurobi]' and a licence. Returns: a SolverOutcome. Property: bounds hold up to
 Gurobi's tolerances. Reference: Gurobi Optimizer Reference Manual.
 """
 
@@ -12,25 +12,24 @@ from typing import Any
 import gurobipy as gp
 import numpy as np
 
-from surebound.solvers.outcome import Outcome, SolverStatus, consistent, read_status
-from surebound.solvers.problem import Limits, Problem
+from surebound.solvers.outcome import SolverOutcome, SolverStatus, consistent, read_status
+from surebound.solvers.problem import Limits, MathProgram
 
 _NAMES = {getattr(gp.GRB.Status, name): name for name in dir(gp.GRB.Status) if not name.startswith("_")}
 
 
-def solve(problem: Problem, limits: Limits) -> Outcome:
+def solve(problem: MathProgram, limits: Limits) -> SolverOutcome:
     """Solve in this process; a refused licence is UNKNOWN with the reason in its detail."""
     try:
         with gp.Env(params={"OutputFlag": 0}) as environment, gp.Model(env=environment) as model:
             return _solve(model, problem, limits)
     except gp.GurobiError as error:
-        kind = (
-            SolverStatus.MEMORY_LIMIT if error.errno == gp.GRB.Error.OUT_OF_MEMORY else SolverStatus.UNKNOWN
-        )
-        return Outcome(kind, detail=f"Gurobi: {error}")
+        full = error.errno == gp.GRB.Error.OUT_OF_MEMORY
+        kind = SolverStatus.MEMORY_LIMIT if full else SolverStatus.UNKNOWN
+        return SolverOutcome(kind, detail=f"Gurobi: {error}")
 
 
-def _solve(model: Any, problem: Problem, limits: Limits) -> Outcome:
+def _solve(model: Any, problem: MathProgram, limits: Limits) -> SolverOutcome:
     model.Params.Threads = limits.threads
     model.Params.FeasibilityTol = max(limits.feasibility, 1e-9)
     model.Params.IntFeasTol = max(limits.feasibility, 1e-9)
@@ -56,11 +55,10 @@ def _solve(model: Any, problem: Problem, limits: Limits) -> Outcome:
     return _outcome(model, x, problem, limits)
 
 
-def _outcome(model: Any, x: Any, problem: Problem, limits: Limits) -> Outcome:
+def _outcome(model: Any, x: Any, problem: MathProgram, limits: Limits) -> SolverOutcome:
     name = _NAMES.get(model.Status, str(model.Status))
     status = read_status("gurobi", name)
     point = np.asarray(x.X, dtype=np.float64) if model.SolCount else None
-    objective = float(problem.objective @ point + problem.offset) if point is not None else -math.inf
     if problem.binaries:
         bound = float(model.ObjBound)
     else:
@@ -68,5 +66,7 @@ def _outcome(model: Any, x: Any, problem: Problem, limits: Limits) -> Outcome:
     # One status for both early stops: the numbers tell which.
     if status is SolverStatus.ABOVE and limits.prove_below is not None and bound < limits.prove_below:
         status = SolverStatus.BELOW
-    outcome = Outcome(status, objective, bound if abs(bound) < 1e100 else math.inf, point, detail=name)
+    outcome = SolverOutcome(
+        status, problem.value(point), bound if abs(bound) < 1e100 else math.inf, point, detail=name
+    )
     return consistent(outcome, limits.feasibility)

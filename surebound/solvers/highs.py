@@ -1,6 +1,6 @@
 """HiGHS through highspy: the embedded default. (highspy and ortools cannot live in one process.)
 
-Requirement: none, it is a dependency. Returns: an Outcome. Property: bounds hold up to HiGHS's tolerances.
+Requirement: none, it is a dependency. Returns: a SolverOutcome. Property: bounds hold up to HiGHS's tolerances.
 Reference: Huangfu and Hall, Parallelizing the dual revised simplex method, 2018; https://highs.dev
 """
 
@@ -13,21 +13,21 @@ from typing import Any
 import highspy
 import numpy as np
 
-from surebound.solvers.outcome import Outcome, SolverStatus, consistent, read_status
-from surebound.solvers.problem import Limits, Problem
+from surebound.solvers.outcome import SolverOutcome, SolverStatus, consistent, read_status
+from surebound.solvers.problem import Limits, MathProgram
 
 
-def solve(problem: Problem, limits: Limits) -> Outcome:
+def solve(problem: MathProgram, limits: Limits) -> SolverOutcome:
     """Solve in this process. HiGHS minimises (the sign is turned): then its options mean what they say."""
     highs = highspy.Highs()
     _configure(highs, limits)
     if highs.passModel(_model(problem)) == highspy.HighsStatus.kError:
-        return Outcome(SolverStatus.NUMERICAL, detail="HiGHS refused the model")
+        return SolverOutcome(SolverStatus.NUMERICAL, detail="HiGHS refused the model")
     stop = _Stop(limits, time.monotonic())
     if problem.binaries:
         highs.cbMipInterrupt += stop.check
     if highs.run() == highspy.HighsStatus.kError:
-        return Outcome(SolverStatus.NUMERICAL, detail="HiGHS stopped with an error")
+        return SolverOutcome(SolverStatus.NUMERICAL, detail="HiGHS stopped with an error")
     name = highs.getModelStatus().name
     status = stop.status if name in ("kInterrupt", "kHighsInterrupt") else read_status("highs", name)
     return consistent(_outcome(highs, problem, status, name, stop.upper), limits.feasibility)
@@ -74,7 +74,7 @@ def _configure(highs: Any, limits: Limits) -> None:
             raise ValueError(f"HiGHS does not accept {name} = {value!r}")
 
 
-def _model(problem: Problem) -> Any:
+def _model(problem: MathProgram) -> Any:
     lp = highspy.HighsLp()
     lp.num_row_, lp.num_col_ = problem.matrix.shape
     lp.col_cost_, lp.offset_ = -problem.objective, -problem.offset
@@ -90,12 +90,11 @@ def _model(problem: Problem) -> Any:
     return lp
 
 
-def _outcome(highs: Any, problem: Problem, status: SolverStatus, name: str, seen: float) -> Outcome:
+def _outcome(highs: Any, problem: MathProgram, status: SolverStatus, name: str, seen: float) -> SolverOutcome:
     info = highs.getInfo()
     has_point = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     solution = highs.getSolution()
     point = np.array(solution.col_value, dtype=np.float64) if has_point else None
-    objective = float(problem.objective @ point + problem.offset) if point is not None else -math.inf
     if problem.binaries:
         # A search that is stopped early leaves 0 in the info, which is no bound: only what was reported counts.
         bound, duals = -info.mip_dual_bound if status is SolverStatus.OPTIMAL else seen, None
@@ -103,4 +102,4 @@ def _outcome(highs: Any, problem: Problem, status: SolverStatus, name: str, seen
         # Without a finished simplex the dual objective is no bound that we could argue for.
         bound = -info.objective_function_value if status is SolverStatus.OPTIMAL else math.inf
         duals = np.array(solution.row_dual, dtype=np.float64) if status is SolverStatus.OPTIMAL else None
-    return Outcome(status, objective, float(bound), point, duals, detail=name)
+    return SolverOutcome(status, problem.value(point), float(bound), point, duals, detail=name)

@@ -35,7 +35,7 @@ _TRUSTED = frozenset({SolverStatus.OPTIMAL, SolverStatus.BELOW, SolverStatus.ABO
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Outcome:
+class SolverOutcome:
     """A solver's answer to one maximisation.
 
     ``objective`` is the value of the incumbent ``point`` (minus infinity: none was found); ``dual_bound`` an
@@ -98,16 +98,16 @@ def read_status(solver: str, name: str) -> SolverStatus:
     return _STATUS_TABLE[solver].get(name, SolverStatus.UNKNOWN)
 
 
-def consistent(outcome: Outcome, feasibility: float) -> Outcome:
+def consistent(outcome: SolverOutcome, feasibility: float) -> SolverOutcome:
     """The outcome, or NUMERICAL if it contradicts itself.
 
     An optimum without a solution, or a bound clearly below the solution that was found, is no answer.
     """
     if outcome.status is SolverStatus.OPTIMAL and outcome.point is None:
-        return Outcome(SolverStatus.NUMERICAL, detail=f"{outcome.detail}, but without a solution")
+        return SolverOutcome(SolverStatus.NUMERICAL, detail=f"{outcome.detail}, but without a solution")
     slack = 1e3 * feasibility * max(1.0, abs(outcome.objective))
     if outcome.point is not None and outcome.bound < outcome.objective - slack:
-        return Outcome(
+        return SolverOutcome(
             SolverStatus.NUMERICAL, detail=f"{outcome.detail}, but its bound is below its solution"
         )
     return outcome

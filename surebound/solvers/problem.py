@@ -15,7 +15,7 @@ Vector = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Problem:
+class MathProgram:
     """Maximise ``objective @ x + offset`` over a polyhedron, some coordinates being integers.
 
     The polyhedron is ``row_lower <= matrix @ x <= row_upper`` and ``lower <= x <= upper``. Without integers
@@ -50,7 +50,11 @@ class Problem:
         """How many coordinates are integers."""
         return int(self.integral.sum())
 
-    def relaxed(self) -> Problem:
+    def value(self, point: Vector | None) -> float:
+        """The objective at a point (N,); minus infinity if there is none."""
+        return -math.inf if point is None else float(self.objective @ point + self.offset)
+
+    def relaxed(self) -> MathProgram:
         """The linear program without the integrality."""
         return dataclasses.replace(self, integral=np.zeros_like(self.integral))
 

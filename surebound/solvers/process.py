@@ -16,20 +16,19 @@ from types import TracebackType
 from typing import IO
 
 from surebound.errors import SolverError
-from surebound.solvers.outcome import Outcome, SolverStatus
-from surebound.solvers.problem import Limits, Problem
+from surebound.solvers.outcome import SolverOutcome, SolverStatus
+from surebound.solvers.problem import Limits, MathProgram
 from surebound.solvers.wire import LENGTH_BYTES, decode_outcome, encode_request, frame
 
-# Start the child without the packages' __init__, which import torch: 0.3 s instead of 2, and 200 MB less.
+# Start the child without the package's __init__, which imports torch: 0.3 s instead of 2, and 200 MB less.
 _BOOT = """
 import sys, types
-for name, path in (("surebound", sys.argv[2]), ("surebound.verify", sys.argv[2] + "/verify")):
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [path]
+package = sys.modules["surebound"] = types.ModuleType("surebound")
+package.__path__ = [sys.argv[2]]
 from surebound.solvers.child import main
 main(sys.argv[1])
 """
-_PACKAGE = Path(__file__).resolve().parents[2]
+_PACKAGE = Path(__file__).resolve().parents[1]
 _START_SECONDS = 120.0
 # Solvers look at the clock between nodes: give them a while to notice before they are killed.
 _GRACE_SECONDS, _GRACE_SHARE, _MOST_GRACE = 2.0, 0.1, 10.0
@@ -47,7 +46,7 @@ def grace(seconds: float) -> float:
 class SolverProcess:
     """One child process that solves problem after problem; started when first needed, again after a crash.
 
-    ``solve`` always returns an Outcome: a crash is CRASHED, a child killed from outside KILLED, one that we
+    ``solve`` always returns a SolverOutcome: a crash is CRASHED, a child killed from outside KILLED, one that we
     had to kill at the time limit TIME_LIMIT. Only a backend that cannot be started raises SolverError.
 
     A solver's own limit is a request: HiGHS was seen to take 69 s for 15. The limit that counts is the parent's, for
@@ -73,7 +72,7 @@ class SolverProcess:
         """The child's process id while it runs."""
         return self._process.pid if self._process is not None else None
 
-    def solve(self, problem: Problem, limits: Limits) -> Outcome:
+    def solve(self, problem: MathProgram, limits: Limits) -> SolverOutcome:
         """Send a problem to the child and wait for its answer, or for the time limit."""
         process = self._process or self._start()
         deadline = time.monotonic() + limits.seconds + grace(limits.seconds)
@@ -82,7 +81,7 @@ class SolverProcess:
             payload = self._receive(process, deadline)
         except TimeoutError:
             self.close()
-            return Outcome(SolverStatus.TIME_LIMIT, detail="killed: it did not stop at the time limit")
+            return SolverOutcome(SolverStatus.TIME_LIMIT, detail="killed: it did not stop at the time limit")
         except (EOFError, OSError):
             return self._autopsy(process)
         return decode_outcome(payload)
@@ -134,16 +133,18 @@ class SolverProcess:
         head = _read(descriptor, LENGTH_BYTES, deadline)
         return _read(descriptor, int.from_bytes(head, "big"), deadline)
 
-    def _autopsy(self, process: subprocess.Popen[bytes]) -> Outcome:
+    def _autopsy(self, process: subprocess.Popen[bytes]) -> SolverOutcome:
         code = process.wait()
         said = self._said()
         self.close()
         if "bad_alloc" in said or "MemoryError" in said:
-            return Outcome(SolverStatus.MEMORY_LIMIT, detail=said)
+            return SolverOutcome(SolverStatus.MEMORY_LIMIT, detail=said)
         if code == -signal.SIGKILL:
-            return Outcome(SolverStatus.KILLED, detail="killed by signal 9 (out of memory, or somebody)")
+            return SolverOutcome(
+                SolverStatus.KILLED, detail="killed by signal 9 (out of memory, or somebody)"
+            )
         ended = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return Outcome(SolverStatus.CRASHED, detail=f"{ended} {said}".strip())
+        return SolverOutcome(SolverStatus.CRASHED, detail=f"{ended} {said}".strip())
 
     def _said(self) -> str:
         """The last line that the child wrote to its standard error."""

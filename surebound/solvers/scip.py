@@ -1,6 +1,6 @@
 """SCIP through PySCIPOpt, an optional extra: slower than HiGHS on these problems, useful as a second opinion.
 
-Requirement: pip install 'surebound[scip]'. Returns: an Outcome. Property: bounds hold up to its tolerances.
+Requirement: pip install 'surebound[scip]'. Returns: a SolverOutcome. Property: bounds hold up to its tolerances.
 Reference: Bolusani et al., The SCIP Optimization Suite 9.0, 2024.
 """
 
@@ -11,11 +11,11 @@ import math
 import numpy as np
 import pyscipopt
 
-from surebound.solvers.outcome import Outcome, consistent, read_status
-from surebound.solvers.problem import Limits, Problem
+from surebound.solvers.outcome import SolverOutcome, consistent, read_status
+from surebound.solvers.problem import Limits, MathProgram
 
 
-def solve(problem: Problem, limits: Limits) -> Outcome:
+def solve(problem: MathProgram, limits: Limits) -> SolverOutcome:
     """Solve in this process, on one thread."""
     model = pyscipopt.Model()
     model.hideOutput()
@@ -30,19 +30,17 @@ def solve(problem: Problem, limits: Limits) -> Outcome:
     model.optimize()
     name = str(model.getStatus())
     point = None
-    objective = -math.inf
     if model.getNSols():
         best = model.getBestSol()
         point = np.array([best[variable] for variable in variables], dtype=np.float64)
-        objective = float(problem.objective @ point + problem.offset)
     bound = float(model.getDualbound())
     if abs(bound) >= model.infinity():
         bound = math.inf
-    outcome = Outcome(read_status("scip", name), objective, bound, point, detail=name)
+    outcome = SolverOutcome(read_status("scip", name), problem.value(point), bound, point, detail=name)
     return consistent(outcome, limits.feasibility)
 
 
-def _fill(model: pyscipopt.Model, problem: Problem) -> list[pyscipopt.Variable]:
+def _fill(model: pyscipopt.Model, problem: MathProgram) -> list[pyscipopt.Variable]:
     ends = zip(problem.lower, problem.upper, problem.integral, strict=True)
     variables = [
         model.addVar(vtype="I" if whole else "C", lb=_end(low), ub=_end(high)) for low, high, whole in ends

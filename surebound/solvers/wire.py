@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import math
@@ -11,8 +12,8 @@ import numpy as np
 import scipy  # its parts are loaded when they are used: `sparse` takes as long as a small query
 from numpy.typing import NDArray
 
-from surebound.solvers.outcome import Outcome, SolverStatus
-from surebound.solvers.problem import Limits, Problem
+from surebound.solvers.outcome import SolverOutcome, SolverStatus
+from surebound.solvers.problem import Limits, MathProgram
 
 LENGTH_BYTES = 8
 _ARRAYS = ("objective", "row_lower", "row_upper", "lower", "upper", "integral")
@@ -23,7 +24,7 @@ def frame(payload: bytes) -> bytes:
     return len(payload).to_bytes(LENGTH_BYTES, "big") + payload
 
 
-def encode_request(problem: Problem, limits: Limits) -> bytes:
+def encode_request(problem: MathProgram, limits: Limits) -> bytes:
     """A problem and its limits."""
     arrays = {name: getattr(problem, name) for name in _ARRAYS}
     matrix = problem.matrix
@@ -31,31 +32,24 @@ def encode_request(problem: Problem, limits: Limits) -> bytes:
         indptr=matrix.indptr, indices=matrix.indices, data=matrix.data, shape=np.array(matrix.shape)
     )
     arrays["offset"] = np.array(problem.offset)
-    fields = {
-        "feasibility": limits.feasibility,
-        "seconds": limits.seconds if math.isfinite(limits.seconds) else None,
-        "memory_bytes": limits.memory_bytes,
-        "threads": limits.threads,
-        "prove_below": limits.prove_below,
-        "falsify_above": limits.falsify_above,
-    }
-    return _pack(arrays, fields)
+    seconds = limits.seconds if math.isfinite(limits.seconds) else None
+    return _pack(arrays, {**dataclasses.asdict(limits), "seconds": seconds})
 
 
-def decode_request(payload: bytes) -> tuple[Problem, Limits]:
+def decode_request(payload: bytes) -> tuple[MathProgram, Limits]:
     """The inverse of ``encode_request``."""
     arrays, fields = _unpack(payload)
     matrix = scipy.sparse.csr_array(
         (arrays["data"], arrays["indices"], arrays["indptr"]), shape=tuple(int(n) for n in arrays["shape"])
     )
-    problem = Problem(
+    problem = MathProgram(
         matrix=matrix, offset=float(arrays["offset"]), **{name: arrays[name] for name in _ARRAYS}
     )
     seconds = fields.pop("seconds")
     return problem, Limits(seconds=math.inf if seconds is None else seconds, **fields)
 
 
-def encode_outcome(outcome: Outcome) -> bytes:
+def encode_outcome(outcome: SolverOutcome) -> bytes:
     """A solver's answer."""
     arrays = {"numbers": np.array([outcome.objective, outcome.dual_bound])}
     for name in ("point", "row_duals"):
@@ -65,10 +59,10 @@ def encode_outcome(outcome: Outcome) -> bytes:
     return _pack(arrays, {"status": outcome.status.name, "detail": outcome.detail})
 
 
-def decode_outcome(payload: bytes) -> Outcome:
+def decode_outcome(payload: bytes) -> SolverOutcome:
     """The inverse of ``encode_outcome``."""
     arrays, fields = _unpack(payload)
-    return Outcome(
+    return SolverOutcome(
         SolverStatus[fields["status"]],
         objective=float(arrays["numbers"][0]),
         dual_bound=float(arrays["numbers"][1]),

@@ -6,7 +6,8 @@ whether a formula can hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -135,6 +136,11 @@ class Sum:
         """This >= 0, or > 0."""
         terms = tuple(sorted((e, c) for e, c in self.terms.items() if c))
         return Atom(terms, self.constant, strict)
+
+
+def folded(parts: Sequence[Sum], factor: int = 1) -> Sum:
+    """The first plus ``factor`` times each of the others."""
+    return functools.reduce(lambda total, each: total.plus(each, factor), parts)
 
 
 def comparison(relation: str, left: Sum, right: Sum) -> Formula:

@@ -58,6 +58,18 @@ def sync_directory(path: Path) -> None:
         os.close(handle)
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Replace a small text file atomically."""
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        write_text(temporary, text)
+        os.replace(temporary, path)
+        sync_directory(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise RunError(f"could not write {path}: {error}") from error
+
+
 def replace_file(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write safetensors under `path` atomically."""
     temporary = path.with_name(f".{path.name}.partial")

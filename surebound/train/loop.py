@@ -28,7 +28,7 @@ from surebound.train.methods.base import Batch, Loss
 from surebound.train.observe import Progress
 from surebound.train.state import all_finite, capture, restore
 from surebound.train.task import Outcome, Surroundings, Task
-from surebound.train.window import Window
+from surebound.train.window import ScalarWindow
 
 CHECK_EVERY = 50  # steps between looks at the accumulated loss: each costs a synchronisation with the host
 
@@ -53,7 +53,7 @@ class Loop:
             self.parameters, lr=plan.learning_rate, weight_decay=plan.weight_decay, fused=True
         )
         self.epsilon, self.kappa, self.rate = plan.epsilon, plan.kappa, plan.rate
-        self.window = Window()
+        self.window = ScalarWindow()
         self.step = 0
         self.best: tuple[float, int] | None = None  # score and step
         self.last_good: Path | None = None
@@ -71,8 +71,8 @@ class Loop:
         while self.step < steps and not stopping:
             stopping = self.advance()
             last = self.step == steps
-            if last or self.step % CHECK_EVERY == 0:
-                self._require_finite()
+            if (last or self.step % CHECK_EVERY == 0) and not self.window.finite():
+                raise self._diverged()
             if last or self.step % around.log_every == 0:
                 self._report(clock)
             if self._evaluation_due():
@@ -185,14 +185,9 @@ class Loop:
         task, around, began = self.task, self.around, time.monotonic()
         if task.held_out is not None:
             errors = measure(
-                task.model,
-                task.held_out,
-                task.evaluation,
-                soundness=Soundness.NONE,
-                clip=task.clip,
-                group=around.group,
-                seed=task.plan.seed,
-            )
+                task.model, task.held_out, task.evaluation, soundness=Soundness.NONE, clip=task.clip,
+                group=around.group, seed=task.plan.seed,
+            )  # fmt: skip
             around.observer.evaluated(self.step, errors)
             if self.best is None or score(errors) < self.best[0]:
                 self.best = (score(errors), self.step)
@@ -220,10 +215,6 @@ class Loop:
             raise self._diverged()
         self.last_good = store.save(self._checkpoint())
         self.around.observer.saved(self.step, self.last_good)
-
-    def _require_finite(self) -> None:
-        if not self.window.finite():
-            raise self._diverged()
 
     def _diverged(self) -> DivergedError:
         plan, step = self.task.plan, self.step

@@ -20,7 +20,7 @@ class Schedule(Protocol):
         ...
 
 
-class Shape(Protocol):
+class RampShape(Protocol):
     """An increasing map of [0, 1] onto [0, 1]: how a ramp gets from one end to the other."""
 
     def __call__(self, u: float) -> float: ...
@@ -62,7 +62,7 @@ class Smooth:
         return float(1.0 - a * p * m ** (p - 1.0) * (1.0 - u))
 
 
-SHAPES: dict[str, Shape] = {"linear": Linear(), "smooth": Smooth()}
+SHAPES: dict[str, RampShape] = {"linear": Linear(), "smooth": Smooth()}
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Ramp:
     end: float
     begin: int
     length: int
-    shape: Shape = Linear()
+    shape: RampShape = Linear()
 
     def __post_init__(self) -> None:
         if self.begin < 0 or self.length < 0:

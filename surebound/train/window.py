@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-class Window:
+class ScalarWindow:
     """Sums of named 0-d tensors since the last reading: reading is the only synchronisation with the host."""
 
     def __init__(self) -> None:

@@ -22,23 +22,10 @@ FORMATS = ("csv", "json", "parquet")
 def row(record: Record) -> dict[str, Any]:
     """The nine columns of one record; an unknown bound is None, the radius an exact fraction as text."""
     verdict = record.verdict
-    return dict(
-        zip(
-            COLUMNS,
-            (
-                record.index,
-                record.label,
-                record.prediction,
-                str(record.eps),
-                verdict.status.value,
-                verdict.stage,
-                verdict.bound if math.isfinite(verdict.bound) else None,
-                verdict.float_sound,
-                verdict.seconds,
-            ),
-            strict=True,
-        )
-    )
+    asked = record.index, record.label, record.prediction, str(record.eps)
+    bound = verdict.bound if math.isfinite(verdict.bound) else None
+    found = verdict.status.value, verdict.stage, bound, verdict.float_sound, verdict.seconds
+    return dict(zip(COLUMNS, (*asked, *found), strict=True))
 
 
 def render(records: Iterable[Record], format: str) -> bytes:

@@ -20,7 +20,7 @@ import torch.multiprocessing
 
 from surebound.errors import VerificationError
 from surebound.solvers.children import die_with_parent, without_interrupts
-from surebound.verify.work import Answer, Unit, Work
+from surebound.verify.work import Unit, UnitAnswer, Work
 
 _START_FAILURES = 3
 
@@ -38,7 +38,7 @@ class Executor(abc.ABC):
         """Take a unit; only while ``free`` is positive."""
 
     @abc.abstractmethod
-    def next(self) -> tuple[Unit, Answer]:
+    def next(self) -> tuple[Unit, UnitAnswer]:
         """Wait for the next answer; only while units are under way."""
 
     @abc.abstractmethod
@@ -69,7 +69,7 @@ class Inline(Executor):
     def submit(self, unit: Unit) -> None:
         self._units.append(unit)
 
-    def next(self) -> tuple[Unit, Answer]:
+    def next(self) -> tuple[Unit, UnitAnswer]:
         unit = self._units.popleft()
         return unit, self._work.answer(unit, self._workspace)
 
@@ -97,7 +97,7 @@ class ProcessPool(Executor):
     def __init__(self, work: Work, jobs: int) -> None:
         self._context = torch.multiprocessing.get_context("spawn")
         self._start_failures = 0
-        self._failed: collections.deque[tuple[Unit, Answer]] = collections.deque()
+        self._failed: collections.deque[tuple[Unit, UnitAnswer]] = collections.deque()
         self._work = dataclasses.replace(work, model=copy.deepcopy(work.model).share_memory())
         self._workers = [self._spawn() for _ in range(jobs)]
 
@@ -111,7 +111,7 @@ class ProcessPool(Executor):
         if worker.ready:
             self._send(worker)
 
-    def next(self) -> tuple[Unit, Answer]:
+    def next(self) -> tuple[Unit, UnitAnswer]:
         while not self._failed:
             pipes = {worker.pipe: worker for worker in self._workers}
             for pipe in multiprocessing.connection.wait(list(pipes)):
@@ -140,7 +140,7 @@ class ProcessPool(Executor):
         with contextlib.suppress(OSError):  # it died idle: its pipe is readable now, and _receive buries it
             _put(worker.pipe, worker.unit)
 
-    def _receive(self, worker: _Worker) -> tuple[Unit, Answer] | None:
+    def _receive(self, worker: _Worker) -> tuple[Unit, UnitAnswer] | None:
         try:
             answer = _get(worker.pipe)
         except (EOFError, OSError):
@@ -171,7 +171,7 @@ class ProcessPool(Executor):
                 )
         replacement = self._spawn()
         if worker.unit is not None and worker.ready:
-            self._failed.append((worker.unit, Answer(failure=f"the worker process ended: {reason}")))
+            self._failed.append((worker.unit, UnitAnswer(failure=f"the worker process ended: {reason}")))
         else:
             replacement.unit = worker.unit
         self._workers[self._workers.index(worker)] = replacement

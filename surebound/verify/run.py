@@ -25,7 +25,7 @@ from surebound.verify.cluster import check_cluster, cluster_pool
 from surebound.verify.identity import Identity, code_version, example_hash, network_digest, weights_hash
 from surebound.verify.pool import Executor, Inline, ProcessPool
 from surebound.verify.results import Results
-from surebound.verify.schedule import Schedule
+from surebound.verify.schedule import UnitSchedule
 from surebound.verify.store import Store
 from surebound.verify.work import Work
 
@@ -90,7 +90,7 @@ def verify(
             raise InputError(f"jobs={jobs} and a cluster; give one of them: a cluster has its own workers")
         check_cluster(cluster)
     work = Work(model, steps, Setting(clip, seed, timeout))
-    run = _Run(work, images, labels.long(), chosen, progress, lambda: _executor(work, jobs, cluster))
+    run = _Verification(work, images, labels.long(), chosen, progress, lambda: _executor(work, jobs, cluster))
     if out is None:
         return run.without_store(radii)
     with Store.open(Path(out) / STORE_NAME, identity_of(model, images, clip), mix=mix) as store:
@@ -98,7 +98,7 @@ def verify(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Run:
+class _Verification:
     work: Work
     images: Tensor
     labels: Tensor
@@ -145,7 +145,7 @@ class _Run:
     ) -> Iterator[list[Record]]:
         count = len(done)
         self._report(radius, [], count)
-        for records in Schedule(self.work.cascade, executor, elsewhere).run(self._examples(radius, done)):
+        for records in UnitSchedule(self.work.cascade, executor, elsewhere).run(self._examples(radius, done)):
             count += len(records)
             yield records
             self._report(radius, records, count)

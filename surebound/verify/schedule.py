@@ -10,12 +10,12 @@ from surebound.search.cascade import Cascade
 from surebound.search.record import Record
 from surebound.search.verdicts import Example
 from surebound.verify.pool import Executor
-from surebound.verify.work import Answer, Unit
+from surebound.verify.work import Unit, UnitAnswer
 
 _MOST_ATTEMPTS = 2
 
 
-class Schedule:
+class UnitSchedule:
     """The examples of one radius on their way through a cascade. ``run`` yields records as they come.
 
     ``elsewhere`` tells whether somebody else has settled an index in the meantime; it is then left out.
@@ -53,7 +53,7 @@ class Schedule:
             if records:
                 yield records
 
-    def _success(self, unit: Unit, answer: Answer) -> list[Record]:
+    def _success(self, unit: Unit, answer: UnitAnswer) -> list[Record]:
         return [*answer.records, *self._onwards(unit.segment + 1, answer.open)]
 
     def _onwards(self, segment: int, examples: Iterable[Example]) -> list[Record]:
@@ -64,7 +64,7 @@ class Schedule:
             self._wait(segment, example)
         return []
 
-    def _failure(self, unit: Unit, answer: Answer) -> list[Record]:
+    def _failure(self, unit: Unit, answer: UnitAnswer) -> list[Record]:
         """Once more, one by one; after a second failure without the stage that failed (all, if none is known)."""
         if unit.attempt + 1 < _MOST_ATTEMPTS:
             for part in unit.parts():

@@ -40,7 +40,7 @@ class Unit:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Answer:
+class UnitAnswer:
     """What became of a unit: records of the decided, the others with what is known; or why it failed."""
 
     records: tuple[Record, ...] = ()
@@ -61,22 +61,21 @@ class Work:
         """What to pass to ``answer``; close it at the end."""
         return Workspace(self.model)
 
-    def answer(self, unit: Unit, workspace: Workspace) -> Answer:
+    def answer(self, unit: Unit, workspace: Workspace) -> UnitAnswer:
         """Run one unit. Whatever a stage raises becomes a failure, never a verdict."""
         try:
             stages = self.cascade.segments[unit.segment][unit.skip :]
             if unit.examples and any(stage.bounds for stage in stages):
-                workspace.trace(
-                    torch.from_numpy(unit.examples[0].image[None])
-                )  # not on the first stage's clock
+                # Not on the first stage's clock.
+                workspace.trace(torch.from_numpy(unit.examples[0].image[None]))
             records, undecided = decide(stages, unit.examples, self.setting, workspace)
             self._check(unit, records, workspace)
         except StageFailure as failure:
             error = failure.__cause__
             text = str(error).strip().splitlines()
             reason = f"{type(error).__name__}: {text[0] if text else ''}"
-            return Answer(failure=reason, stage=failure.stage)
-        return Answer(tuple(records), tuple(undecided))
+            return UnitAnswer(failure=reason, stage=failure.stage)
+        return UnitAnswer(tuple(records), tuple(undecided))
 
     def _check(self, unit: Unit, records: Sequence[Record], workspace: Workspace) -> None:
         """Before a proof leaves: the program that was bounded is the network, on the examples that were proved."""

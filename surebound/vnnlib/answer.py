@@ -10,7 +10,7 @@ import numpy as np
 
 from surebound.errors import QueryError
 from surebound.graph.onnx.file import onnx_package
-from surebound.vnnlib.query import Query, Variable
+from surebound.vnnlib.query import Query
 from surebound.vnnlib.witness import Assignment
 
 
@@ -26,13 +26,9 @@ def decimal(value: np.float32) -> str:
 def assignment_lines(query: Query, assignment: Assignment) -> Iterator[str]:
     """The standard's command-line format: a line per variable, then its elements in row-major order."""
     for variable in query.variables:
-        yield f"{variable.name} {variable.dtype} {_dimensions(variable)}"
+        yield f"{variable.name} {variable.dtype} [{','.join(map(str, variable.shape))}]"
         for value in assignment[variable.name].reshape(-1):
             yield decimal(value)
-
-
-def _dimensions(variable: Variable) -> str:
-    return "[" + ",".join(str(n) for n in variable.shape) + "]"
 
 
 def flat_lines(query: Query, assignment: Assignment) -> Iterator[str]:

@@ -29,12 +29,3 @@ CAPABILITIES: dict[str, Callable[[], list[str]]] = {
     "unsat-proofs": lambda: ["false"],
 }
 """Capability -> the lines of its answer."""
-
-NOT_SUPPORTED = {
-    "POLY": "products of variables",
-    "initialized inputs": "a part of VNN-LIB 2.1",
-    "unsat proofs": "no proof files are written",
-    "element types": "anything but float32 and real",
-    "unbounded inputs": "every input needs a lower and an upper bound",
-}
-"""What is refused by name."""

@@ -19,7 +19,7 @@ from surebound.graph.onnx.build import Builder, Value
 from surebound.graph.onnx.file import Model
 from surebound.graph.onnx.importer import Environment, import_model
 from surebound.numerics import Soundness
-from surebound.search.problem import Problem as Decidable
+from surebound.search.problem import Problem
 from surebound.spec.formula import Formula, as_bound, atoms, renamed
 from surebound.vnnlib.check import compare, samples
 from surebound.vnnlib.domain import bounds, places, unify
@@ -30,14 +30,14 @@ from surebound.vnnlib.runtime import Array, Session
 
 
 @dataclass(frozen=True, eq=False)
-class Problem(Decidable):
+class QueryProblem(Problem):
     """The networks of a query as one, and what its numbers mean; equated inputs are under one name."""
 
     query: Query
     models: Mapping[str, Model]  # by the name of each declared network
 
 
-def build(query: Query, models: Mapping[str, Model]) -> Problem:
+def build(query: Query, models: Mapping[str, Model]) -> QueryProblem:
     """Merge the networks of a query; ``models`` by name, none for networks that are equal to another."""
     files = assign(query, models)
     for network in query.networks:
@@ -62,7 +62,7 @@ def build(query: Query, models: Mapping[str, Model]) -> Problem:
     merged, columns = _outputs(query, rest, place, builder, given | values)
     # What is asked of reals is proved for reals; a query about float32 numbers for every float32 execution.
     mode = Soundness.REAL if query.exact_type else Soundness.DEPLOYED
-    problem = Problem(builder.finish(merged), place, columns, lower, upper, rest, mode, query, files)
+    problem = QueryProblem(builder.finish(merged), place, columns, lower, upper, rest, mode, query, files)
     _check(problem)
     return problem
 
@@ -141,7 +141,7 @@ def _outputs(
     return Value(merged.name, merged.item, merged.item), columns
 
 
-def feeds(problem: Problem, x: Tensor) -> dict[str, dict[str, Array]]:
+def feeds(problem: QueryProblem, x: Tensor) -> dict[str, dict[str, Array]]:
     """What every network gets when the merged input is x (1, *input): arrays by its file's input names."""
     flat = x.detach().reshape(-1).numpy()
     found: dict[str, dict[str, Array]] = {}
@@ -154,7 +154,7 @@ def feeds(problem: Problem, x: Tensor) -> dict[str, dict[str, Array]]:
     return found
 
 
-def sessions(problem: Problem) -> dict[str, Session]:
+def sessions(problem: QueryProblem) -> dict[str, Session]:
     """Every declared network in onnxruntime."""
     return {
         each.name: Session(problem.models[each.name], [h.node for h in each.hidden if h.node is not None])
@@ -162,7 +162,7 @@ def sessions(problem: Problem) -> dict[str, Session]:
     }
 
 
-def run(problem: Problem, running: Mapping[str, Session], x: Tensor) -> dict[str, Array]:
+def run(problem: QueryProblem, running: Mapping[str, Session], x: Tensor) -> dict[str, Array]:
     """Every variable's value at x (1, *input), as onnxruntime computes it."""
     found: dict[str, Array] = {}
     fed = feeds(problem, x)
@@ -178,7 +178,7 @@ def run(problem: Problem, running: Mapping[str, Session], x: Tensor) -> dict[str
     return found
 
 
-def _check(problem: Problem) -> None:
+def _check(problem: QueryProblem) -> None:
     """The merged network against onnxruntime, on random inputs of the box."""
     running = sessions(problem)
     if problem.empty:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surebound.errors import GraphError, MissingExtraError
+from surebound.errors import GraphError, MissingExtraError, first_line
 from surebound.graph.onnx.file import Model
 
 Array = NDArray[np.float32]
@@ -36,7 +36,7 @@ class Session:
                 _with_outputs(model, also), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # onnxruntime raises a dozen classes of its own
-            raise GraphError(f"{model.source}: onnxruntime refuses it: {_line(error)}") from error
+            raise GraphError(f"{model.source}: onnxruntime refuses it: {first_line(error)}") from error
         self._model = model
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -44,7 +44,7 @@ class Session:
         try:
             found = self._session.run(self.names, dict(inputs))
         except Exception as error:
-            raise GraphError(f"{self._model.source}: onnxruntime fails on it: {_line(error)}") from error
+            raise GraphError(f"{self._model.source}: onnxruntime fails on it: {first_line(error)}") from error
         return {name: np.asarray(value) for name, value in zip(self.names, found, strict=True)}
 
 
@@ -60,8 +60,3 @@ def _with_outputs(model: Model, also: Sequence[str]) -> bytes:
             proto.graph.output.append(helper.make_empty_tensor_value_info(name))
     content: bytes = proto.SerializeToString()
     return content
-
-
-def _line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

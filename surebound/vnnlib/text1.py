@@ -6,11 +6,13 @@ is looked at.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
 from collections.abc import Iterator
 
 from surebound.errors import QueryError
-from surebound.spec.formula import All, Any, Atom, Formula, Sum, comparison
+from surebound.spec.formula import All, Any, Atom, Formula, Sum, comparison, folded
 from surebound.vnnlib.query import Kind, Network, Query, Variable, number
 
 _TOKEN = re.compile(r"[()]|[^\s()]+")
@@ -28,10 +30,10 @@ MOST_VARIABLES = 10_000_000
 
 def parse(text: str, source: str = "the query") -> Query:
     """Read a VNN-LIB 1.0 text."""
-    return _Reader(text, source).query()
+    return _Version1Reader(text, source).query()
 
 
-class _Reader:
+class _Version1Reader:
     def __init__(self, text: str, source: str) -> None:
         self._source = source
         self._text = _COMMENT.sub("", text)  # line ends stay
@@ -174,42 +176,28 @@ class _Reader:
         elif isinstance(tree, list) and len(tree) > 1:
             parts = [self._sum(each) for each in tree[1:]]
             if tree[0] == "+":
-                return _fold(parts, 1)
+                return folded(parts)
             if tree[0] == "-":
-                return _fold([Sum(), *parts] if len(parts) == 1 else parts, -1)
+                return folded([Sum(), *parts] if len(parts) == 1 else parts, -1)
             if tree[0] == "*":
-                product = parts[0]
-                for each in parts[1:]:
-                    product = product.times(each)
-                return product
+                return functools.reduce(Sum.times, parts)
         raise self._error(f"{_text(tree)} is no linear expression")
 
 
 _UNITS = {1: number("1"), -1: number("-1")}
 
 
-def _fold(parts: list[Sum], factor: int) -> Sum:
-    total = parts[0]
-    for each in parts[1:]:
-        total = total.plus(each, factor)
-    return total
-
-
 def _text(tree: object) -> str:
-    words: list[str] = []
+    """The first words of an expression."""
+    words = list(itertools.islice(_words(tree), 13))
+    return " ".join([*words, "..."] if len(words) > 12 else words)[:120]
 
-    def walk(part: object) -> Iterator[str]:
-        if isinstance(part, list):
-            yield "("
-            for each in part:
-                yield from walk(each)
-            yield ")"
-        else:
-            yield str(part)
 
-    for word in walk(tree):
-        words.append(word)
-        if len(words) > 12:
-            words.append("...")
-            break
-    return " ".join(words)[:120]
+def _words(tree: object) -> Iterator[str]:
+    if isinstance(tree, list):
+        yield "("
+        for each in tree:
+            yield from _words(each)
+        yield ")"
+    else:
+        yield str(tree)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import re
 from typing import Any as Anything
 
 from surebound.errors import MissingExtraError, QueryError
-from surebound.spec.formula import All, Any, Formula, Sum, comparison
+from surebound.spec.formula import All, Any, Formula, Sum, comparison, folded
 from surebound.vnnlib.query import Kind, Network, Query, Variable, number, placed
 from surebound.vnnlib.text1 import DEEPEST, MOST_VARIABLES
 
@@ -20,14 +21,8 @@ _TYPES = {
     "C128": "complex128", "Bool": "bool", "String": "string",
 }  # fmt: skip
 _RELATIONS = {
-    "LessEqual": "<=",
-    "LessThan": "<",
-    "GreaterEqual": ">=",
-    "GreaterThan": ">",
-    "Equal": "==",
-    "NotEqual": "!=",
-}
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+    "LessEqual": "<=", "LessThan": "<", "GreaterEqual": ">=", "GreaterThan": ">", "Equal": "==", "NotEqual": "!=",
+}  # fmt: skip
 
 
 def parse(text: str, source: str = "the query") -> Query:
@@ -121,20 +116,11 @@ class _Reader:
         if name == "Negate":
             return Sum().plus(self._sum(tree.expr), -1)
         if name == "Plus":
-            total = Sum()
-            for each in tree.args:
-                total = total.plus(self._sum(each))
-            return total
+            return folded([Sum(), *(self._sum(each) for each in tree.args)])
         if name == "Minus":
-            total = self._sum(tree.head)
-            for each in tree.rest:
-                total = total.plus(self._sum(each), -1)
-            return total
+            return folded([self._sum(each) for each in (tree.head, *tree.rest)], -1)
         if name == "Multiply":
-            product = Sum(number("1"))
-            for each in tree.args:
-                product = product.times(self._sum(each))
-            return product
+            return functools.reduce(Sum.times, (self._sum(each) for each in tree.args), Sum(number("1")))
         raise QueryError(f"{self._source}: {str(tree)[:80]} is no arithmetic expression")
 
 

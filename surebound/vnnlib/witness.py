@@ -16,7 +16,7 @@ from torch import Tensor
 
 from surebound.spec.formula import Atom, Formula, as_bound
 from surebound.spec.formula import holds as formula_holds
-from surebound.vnnlib.problem import Problem, run, sessions
+from surebound.vnnlib.problem import QueryProblem, run, sessions
 from surebound.vnnlib.runtime import Array, Session
 
 Assignment = dict[str, Array]
@@ -25,7 +25,7 @@ Assignment = dict[str, Array]
 class Judge:
     """Checks candidates of one problem."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: QueryProblem) -> None:
         self._problem = problem
         self._sessions: dict[str, Session] | None = None
 

@@ -50,7 +50,7 @@ def write_query(query: Query, version: str = "2.0", *, comment: str = "") -> str
         raise QueryError(f"VNN-LIB {version!r}; 1.0 and 2.0 can be written")
     lines = [f"; {line}" for line in comment.splitlines()]
     names = _names_1(query) if version == "1.0" else _names_2(query)
-    lines += _declared_1(query) if version == "1.0" else _declared_2(query)
+    lines += [f"(declare-const {name} Real)" for name in names] if version == "1.0" else _declared_2(query)
     habit = _disjuncts_in_and if version == "1.0" else lambda formula: formula
     lines += [f"(assert {_formula(habit(part), names)})" for part in query.formula.parts]
     return "\n".join(lines) + "\n"
@@ -77,10 +77,6 @@ def _names_2(query: Query) -> list[str]:
         for index in np.ndindex(*variable.shape):
             names.append(f"{variable.name}[{','.join(str(i) for i in index)}]")
     return names
-
-
-def _declared_1(query: Query) -> list[str]:
-    return [f"(declare-const {name} Real)" for name in _names_1(query)]
 
 
 def _declared_2(query: Query) -> list[str]:

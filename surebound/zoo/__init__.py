@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from difflib import get_close_matches
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file
 from torch import nn
 
-from surebound.errors import InputError
+from surebound.errors import InputError, nearest
 from surebound.zoo.architecture import NETS, Architecture
 
-__all__ = ["NETS", "Architecture", "Entry", "entries", "entry", "load"]
+__all__ = ["NETS", "Architecture", "ZooEntry", "entries", "entry", "load"]
 
 NETS_DIRECTORY = Path(__file__).parent / "nets"
 
 
 @dataclass(frozen=True)
-class Entry:
+class ZooEntry:
     """A packaged network and what was measured of it."""
 
     name: str
@@ -49,35 +48,22 @@ def load(name: str) -> nn.Module:
     return model.eval()
 
 
-def entry(name: str) -> Entry:
+def entry(name: str) -> ZooEntry:
     """What is known of the packaged network called `name`."""
     known = {e.name: e for e in entries()}
     if name not in known:
-        near = get_close_matches(name, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise InputError(
-            f"no packaged network is called {name!r}{hint} There are: {', '.join(known) or 'none'}"
-        )
+        there = ", ".join(known) or "none"
+        raise InputError(f"no packaged network is called {name!r}{nearest(name, known)} There are: {there}")
     return known[name]
 
 
-def entries() -> list[Entry]:
+def entries() -> list[ZooEntry]:
     """Every packaged network, by name."""
     return [_read(path) for path in sorted(NETS_DIRECTORY.glob("*.json"))]
 
 
-def _read(path: Path) -> Entry:
+def _read(path: Path) -> ZooEntry:
     record = json.loads(path.read_text(encoding="utf-8"))
-    return Entry(
-        name=path.stem,
-        architecture=Architecture.of_record(record["architecture"]),
-        data=record["data"],
-        preset=record["preset"],
-        eps_train=record["eps_train"],
-        results=record["results"],
-        command=record["command"],
-        seed=record.get("seed", 0),
-        commit=record.get("commit"),
-        verification=record.get("verification"),
-        config=record.get("config"),
-    )
+    noted = {option.name: record[option.name] for option in fields(ZooEntry) if option.name in record}
+    noted["architecture"] = Architecture.of_record(record["architecture"])
+    return ZooEntry(**{**noted, "name": path.stem})

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from torch import nn
 
 from surebound import models
-from surebound.errors import ConfigError
+from surebound.errors import ConfigError, nearest
 
 
 def digits(
@@ -57,19 +56,12 @@ class Architecture:
 
     def __post_init__(self) -> None:
         if self.name not in NETS:
-            near = get_close_matches(self.name, NETS, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
+            hint = nearest(self.name, NETS)
             raise ConfigError(f"model.name = {self.name!r} is no network{hint} Known: {', '.join(NETS)}")
 
     def build(self) -> nn.Module:
         """The network; its first weights come from PyTorch's global generator."""
-        return NETS[self.name](
-            in_shape=self.in_shape,
-            classes=self.classes,
-            mean=self.mean,
-            std=self.std,
-            batch_norm=self.batch_norm,
-        )
+        return NETS[self.name](self.in_shape, self.classes, self.mean, self.std, self.batch_norm)
 
     def record(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from surebound.attack import input_gradient
 from surebound.attack.input_gradient import InputGradients
-from surebound.attack.network import Network
+from surebound.attack.network import AttackedNetwork
 
 CONVOLUTIONS = {
     "paper": nn.Conv2d(1, 16, 4, 2),
@@ -58,8 +58,8 @@ def test_attacks_take_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Tensor] = []
     apply = input_gradient._Convolution.apply
     monkeypatch.setattr(input_gradient._Convolution, "apply", lambda *a: taken.append(a[0]) or apply(*a))
-    _, gradient = Network(net).ascent(torch.rand(2, 1, 5, 5), lambda z: z[:, 0])
+    _, gradient = AttackedNetwork(net).ascent(torch.rand(2, 1, 5, 5), lambda z: z[:, 0])
     assert len(taken) == 1 and bool(gradient.any())
     assert all(p.grad is None and p.requires_grad for p in net.parameters())
-    Network(net).logits(torch.rand(2, 1, 5, 5), rows=8)
+    AttackedNetwork(net).logits(torch.rand(2, 1, 5, 5), rows=8)
     assert len(taken) == 1, "no gradient, no detour"

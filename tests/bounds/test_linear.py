@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import surebound as sb
 from benchmarks.common import peak_bytes
 from surebound.bounds.elision import affine_tail, merged_margins
-from surebound.bounds.linear.alpha import Adam, Multipliers, optimise
+from surebound.bounds.linear.alpha import Adam, NamedMultipliers, optimise
 from surebound.bounds.linear.crown import Crown, linear_bounds
 from surebound.bounds.linear.intermediate import relax
 from surebound.bounds.margins import METHODS as NAMED
@@ -333,7 +333,7 @@ def test_gradients_of_slopes_and_multipliers_are_those_of_the_bound() -> None:
     assert int(unstable.sum()) >= 4
     signs = torch.tensor([1, 0, -1, 1, 0], dtype=torch.int8) * unstable
     node = root.restrict({root.activations[0]: signs})
-    start = Multipliers.start(node, 2)
+    start = NamedMultipliers.start(node, 2)
     c, d = torch.eye(2, dtype=torch.float64).expand(2, 2, 2), torch.zeros(2, 2, dtype=torch.float64)
 
     def bound(*values: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import surebound as sb
-from surebound.bounds.linear.alpha import Multipliers
+from surebound.bounds.linear.alpha import NamedMultipliers
 from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.crown import linear_bounds
 from surebound.bounds.linear.intermediate import relax
@@ -90,7 +90,8 @@ def test_any_multipliers_give_a_valid_linear_bound_in_exact_arithmetic(mode: str
     layers, generator = layers_of(net), torch.Generator().manual_seed(0)
     for _ in range(5):
         alphas = {
-            k: torch.rand(v.shape, generator=generator) for k, v in Multipliers.start(root, 2).alphas.items()
+            k: torch.rand(v.shape, generator=generator)
+            for k, v in NamedMultipliers.start(root, 2).alphas.items()
         }
         form = root.evaluate(c, d, alphas=alphas).form
         for _ in range(5):
@@ -109,7 +110,7 @@ def test_slopes_and_multipliers_outside_their_range_are_clamped() -> None:
     net, x = tiny_net(5, (4, 6, 6, 2)), torch.randn(1, 4)
     root = relax(program_of(net, x), sb.LinfBall(x, 1).interval(), Soundness.DEPLOYED, own=True)
     c, d = torch.eye(2).unsqueeze(0), torch.zeros(1, 2)
-    start = Multipliers.start(root, 2).alphas
+    start = NamedMultipliers.start(root, 2).alphas
     ones = {k: torch.ones_like(v) for k, v in start.items()}
     many = {k: torch.full_like(v, 7.0) for k, v in start.items()}
     torch.testing.assert_close(root.evaluate(c, d, alphas=many).upper, root.evaluate(c, d, alphas=ones).upper)

@@ -12,7 +12,7 @@ from surebound.bounds.linear import intermediate
 from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.entries import entries
 from surebound.bounds.linear.intermediate import relax
-from surebound.bounds.linear.windows import Plan, Window, entries_by_windows
+from surebound.bounds.linear.windows import Window, WindowPlan, entries_by_windows
 from surebound.graph import program_of
 from surebound.models.layers import Normalize, SamePad
 from surebound.numerics import Soundness
@@ -141,7 +141,7 @@ def test_where_windows_do_not_apply() -> None:
         box = sb.LinfBall(x, "1/8").interval()
         relaxed = relax(program_of(net, x), box, Soundness.DEPLOYED, own=False)
         sources = [relaxed.source(name) for name in relaxed.activations]
-        assert Plan.of(relaxed, sources[-1]) is None
+        assert WindowPlan.of(relaxed, sources[-1]) is None
 
 
 def test_the_window_of_a_window() -> None:

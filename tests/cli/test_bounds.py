@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from surebound.bounds.margins import METHODS
 from surebound.cli import build_app
-from surebound.cli.bounds import Arithmetic, Method, margin_rows
+from surebound.cli.bounds import Arithmetic, MethodName, margin_rows
 from surebound.errors import InputError
 from surebound.experiment.arrays import read_arrays
 from surebound.numerics import Soundness
@@ -100,8 +100,8 @@ def corners(eps: float) -> torch.Tensor:
     return (images + eps * signs).clamp(0, 1)
 
 
-@pytest.mark.parametrize("method", Method)
-def test_margins_hold_at_every_corner(folder: Path, method: Method) -> None:
+@pytest.mark.parametrize("method", MethodName)
+def test_margins_hold_at_every_corner(folder: Path, method: MethodName) -> None:
     found = rows(run(folder, "build", *COMMON, "--eps", "1/20", "--method", method.value))
     assert [row["image"] for row in found] == [0, 1, 2, 3, 4]
     with torch.no_grad():
@@ -115,7 +115,7 @@ def test_margins_hold_at_every_corner(folder: Path, method: Method) -> None:
 
 
 def test_the_names_are_the_engines() -> None:
-    assert [method.value for method in Method] == list(METHODS)
+    assert [method.value for method in MethodName] == list(METHODS)
     assert [arithmetic.value for arithmetic in Arithmetic] == [mode.value for mode in Soundness]
 
 
@@ -124,8 +124,8 @@ def test_radius_zero_proves_what_is_classified_correctly(folder: Path) -> None:
     assert [row["proved"] for row in found] == [True, True, True, True, False]
 
 
-@pytest.mark.parametrize("method", [Method.INTERVAL, Method.CROWN])
-def test_outputs_hold_at_every_corner(folder: Path, method: Method) -> None:
+@pytest.mark.parametrize("method", [MethodName.INTERVAL, MethodName.CROWN])
+def test_outputs_hold_at_every_corner(folder: Path, method: MethodName) -> None:
     found = rows(
         run(
             folder,

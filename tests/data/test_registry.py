@@ -259,7 +259,7 @@ def test_the_one_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     with pytest.raises(
-        InputError, match=r"no dataset is called 'cifar-10'\. Did you mean 'cifar10'\? There are: digits"
+        InputError, match=r"no dataset is called 'cifar-10'; did you mean 'cifar10'\? There are: digits"
     ):
         load("cifar-10")
     assert set(names()) == {"digits", *fake.WRITERS}

@@ -28,9 +28,9 @@ from surebound.reproduction.bench import Bench
 from surebound.reproduction.execute import execute, steps
 from surebound.reproduction.rate import TYPICAL, Rates, trial
 from surebound.reproduction.scale import Scale, training
-from surebound.reproduction.work import Check, Plan, Training, digest
+from surebound.reproduction.work import Check, Training, WorkPlan, digest
 from surebound.train.observe import Observer
-from surebound.train.plan import Plan as Plan_
+from surebound.train.plan import Plan
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +93,7 @@ def test_a_stopped_training_goes_on(tmp_path: Path) -> None:
         return len(asked) >= 3
 
     first = Bench(tmp_path, caller_for=lambda name: Caller(Observer(), stop_after_three))
-    plan = Plan((tiny(),))
+    plan = WorkPlan((tiny(),))
     assert not execute(plan, first)
     (step,) = steps(plan, first)
     assert (step.state, step.done) == ("to continue", False)
@@ -107,9 +107,9 @@ def test_a_stopped_training_goes_on(tmp_path: Path) -> None:
 
 def test_runs_made_elsewhere_are_reused_if_they_are_the_same(tmp_path: Path) -> None:
     made = Bench(tmp_path / "first")
-    execute(Plan((tiny(),)), made)
+    execute(WorkPlan((tiny(),)), made)
     bench = Bench(tmp_path / "second", reuse=(tmp_path / "first",))
-    same, other = steps(Plan((tiny(), tiny(seed=1))), bench)
+    same, other = steps(WorkPlan((tiny(), tiny(seed=1))), bench)
     assert (same.state, other.state) == ("reused", "to do")
     renamed = Training(replace(tiny().config, name="another name"), 80)
     assert bench.where(renamed) == str(made.path(tiny())), "the name does not matter"
@@ -135,7 +135,7 @@ def test_names_differ_where_training_would() -> None:
 
 def test_an_option_that_comes_later_changes_no_name() -> None:
     @dataclass(frozen=True)
-    class Grown(Plan_):
+    class Grown(Plan):
         novelty: float = 0.5
 
     plan = tiny().config.plan
@@ -190,7 +190,7 @@ def test_times_of_verifications_come_from_stores_that_are_there_else_from_experi
     assert Rates(made).check_seconds(wanted) == pytest.approx(2 * 10 * TYPICAL["bounded"])
     assert Rates(replace(made, jobs=2)).check_seconds(wanted) == pytest.approx(10 * TYPICAL["bounded"])
     assert Rates(made).check_seconds(replace(wanted, images=None)) is None
-    execute(Plan((tiny(),), (replace(wanted, images=3),)), made)
+    execute(WorkPlan((tiny(),), (replace(wanted, images=3),)), made)
     spent = [sum(s for _, s in r.stage_seconds) for r in made.records(replace(wanted, images=3))]
     assert Rates(made).check_seconds(wanted) == pytest.approx(20 * sum(spent) / len(spent))
 

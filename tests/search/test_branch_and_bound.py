@@ -21,7 +21,7 @@ from surebound.search.record import Record
 from surebound.search.stages import BranchAndBound, MixedInteger, PgdAttack, Stage
 from surebound.search.verdicts import Setting, decide, example_of
 from surebound.search.workspace import Workspace
-from surebound.solvers import Limits, Outcome, Problem, SolverStatus
+from surebound.solvers import Limits, MathProgram, SolverOutcome, SolverStatus
 from surebound.verdict import Status
 from tests.verify.nets import needle
 from tests.verify.oracle import exact_maximum, tiny_net
@@ -244,10 +244,10 @@ class _Slow(Workspace):
     def solver(self, name: str) -> _Slow:  # type: ignore[override]
         return self
 
-    def solve(self, problem: Problem, limits: Limits) -> Outcome:
+    def solve(self, problem: MathProgram, limits: Limits) -> SolverOutcome:
         self.now += limits.seconds + 0.01
         self.asked += 1
-        return Outcome(SolverStatus.TIME_LIMIT)
+        return SolverOutcome(SolverStatus.TIME_LIMIT)
 
 
 def test_a_slow_solver_gets_one_program_not_one_per_leaf(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from surebound.search.signs.domains import Domains
 from surebound.search.signs.leaves import settle
 from surebound.search.signs.splitter import SignSplitter
 from surebound.search.workspace import Workspace
-from surebound.solvers import Outcome, Problem, SolverStatus
+from surebound.solvers import MathProgram, SolverOutcome, SolverStatus
 from tests.verify.nets import needle
 from tests.verify.oracle import tiny_net
 
@@ -177,9 +177,9 @@ def test_a_leaf_rests_on_its_multipliers_not_on_a_solvers_word(status: SolverSta
         m = root.m.unsplit()
         leaf = Domains.unknown(root.case, root.weights, type(m)(torch.ones_like(m.signs), m.alphas, m.betas))
 
-        def lies(problem: Problem) -> Outcome:
+        def lies(problem: MathProgram) -> SolverOutcome:
             duals = np.zeros(len(problem.row_lower)) if status is SolverStatus.OPTIMAL else None
-            return Outcome(status, -99.0, -99.0, None, duals)
+            return SolverOutcome(status, -99.0, -99.0, None, duals)
 
         assert settle(splitter.exact, leaf, lies).upper > 40
 

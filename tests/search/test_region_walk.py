@@ -16,7 +16,7 @@ from surebound.region import LinfBall
 from surebound.search.signs.leaves import Solve
 from surebound.search.signs.region_walk import walk
 from surebound.search.workspace import Workspace
-from surebound.solvers import Limits, Outcome, Problem
+from surebound.solvers import Limits, MathProgram, SolverOutcome
 from tests.verify.oracle import tiny_net
 
 ROW = torch.tensor([[-1.0, 1.0]])
@@ -24,7 +24,7 @@ TARGET, ONE = torch.tensor([0]), torch.ones(1, 1, dtype=torch.bool)
 
 
 def solver(workspace: Workspace) -> Solve:
-    def solve(problem: Problem) -> Outcome:
+    def solve(problem: MathProgram) -> SolverOutcome:
         return workspace.solver("highs").solve(problem, Limits(SOLVER_FEASIBILITY, 600.0))
 
     return solve
@@ -69,7 +69,7 @@ def test_a_walk_ends_when_it_is_told_to_and_when_the_solver_knows_nothing() -> N
         assert not list(walk(Targets(passes, ONE), start, TARGET, solver(workspace), lambda: False))
         late = solver(workspace)
 
-        def useless(problem: Problem) -> Outcome:
+        def useless(problem: MathProgram) -> SolverOutcome:
             return dataclasses.replace(late(problem), point=None)
 
         assert not list(walk(Targets(passes, ONE), start, TARGET, useless, lambda: True))

@@ -18,14 +18,14 @@ from surebound.numerics import SOLVER_FEASIBILITY, Soundness
 from surebound.region import LinfBall
 from surebound.search.signs.domains import Domains
 from surebound.search.signs.relaxation import optimum
-from surebound.solvers import Limits, Outcome, Problem, SolverStatus
+from surebound.solvers import Limits, MathProgram, SolverOutcome, SolverStatus
 from surebound.solvers.highs import solve
 from tests.verify.oracle import tiny_net
 
 ROW = torch.tensor([[-1.0, 1.0]])
 
 
-def by_highs(problem: Problem) -> Outcome:
+def by_highs(problem: MathProgram) -> SolverOutcome:
     return solve(problem, Limits(SOLVER_FEASIBILITY, 60.0))
 
 
@@ -132,9 +132,11 @@ def test_signs_that_no_input_has_are_proved() -> None:
 def test_a_solver_that_knows_nothing_or_lies_gives_no_wrong_bound() -> None:
     passes = passes_of(0)
     one, own = domain(passes, {}), torch.ones(1, passes.unstable)
-    assert optimum(targets_of(passes), one, own, lambda problem: Outcome(SolverStatus.NUMERICAL)) is None
+    assert (
+        optimum(targets_of(passes), one, own, lambda problem: SolverOutcome(SolverStatus.NUMERICAL)) is None
+    )
 
-    def liar(problem: Problem) -> Outcome:
+    def liar(problem: MathProgram) -> SolverOutcome:
         told = by_highs(problem)
         assert told.row_duals is not None
         return dataclasses.replace(told, row_duals=-3 * told.row_duals, dual_bound=-100.0)

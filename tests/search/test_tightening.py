@@ -20,7 +20,7 @@ from surebound.search.question import Questions
 from surebound.search.stages import MixedInteger
 from surebound.search.tightening import tightened_bounds
 from surebound.search.workspace import Workspace
-from surebound.solvers import Limits, Outcome, Problem, SolverStatus
+from surebound.solvers import Limits, MathProgram, SolverOutcome, SolverStatus
 from surebound.solvers.highs import solve as highs
 from tests.verify.oracle import exact_maximum, tiny_net
 
@@ -88,7 +88,7 @@ def test_a_bound_is_the_programs_optimum_and_no_less_than_the_truth() -> None:
     box = unit(2)
     seen: list[float] = []
 
-    def solve(problem: Problem) -> Outcome:
+    def solve(problem: MathProgram) -> SolverOutcome:
         outcome = highs(problem, LIMITS)
         seen.append(outcome.objective)
         return outcome
@@ -113,11 +113,11 @@ def test_a_lying_solver_proves_nothing(lie: str) -> None:
     program = program_of(net, box.lower)
     known = tightest_bounds(program, box, crown=True)
 
-    def solve(problem: Problem) -> Outcome:
+    def solve(problem: MathProgram) -> SolverOutcome:
         rows = len(problem.row_lower)
         duals = {"huge": 1e30, "negative": -5.0, "nan": np.nan}
         given = None if lie == "none" else np.full(rows, duals[lie])
-        return Outcome(SolverStatus.OPTIMAL, -99.0, -99.0, np.zeros(len(problem.lower)), given)
+        return SolverOutcome(SolverStatus.OPTIMAL, -99.0, -99.0, np.zeros(len(problem.lower)), given)
 
     found = tightened_bounds(program, box, known, ROWS, 99, solve, lambda: True)
     computed = values(net, torch.rand(5_000, 3, generator=torch.Generator().manual_seed(0)))
@@ -129,9 +129,9 @@ def test_only_so_many_programs_and_only_while_there_is_time() -> None:
     net, box = tiny_net([3, 6, 6, 6, 3], 0, scale=2.0), unit(3)
     program = program_of(net, box.lower)
     known = tightest_bounds(program, box, crown=True)
-    asked: list[Problem] = []
+    asked: list[MathProgram] = []
 
-    def solve(problem: Problem) -> Outcome:
+    def solve(problem: MathProgram) -> SolverOutcome:
         asked.append(problem)
         return highs(problem, LIMITS)
 

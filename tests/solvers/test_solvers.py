@@ -16,8 +16,8 @@ import scipy.sparse as sp
 
 from surebound.errors import ConfigError, InputError, SolverError
 from surebound.numerics import SOLVER_FEASIBILITY
-from surebound.solvers import Limits, Problem, SolverProcess, SolverStatus, available, find
-from surebound.solvers.outcome import Outcome, consistent, read_status
+from surebound.solvers import Limits, MathProgram, SolverProcess, SolverStatus, available, find
+from surebound.solvers.outcome import SolverOutcome, consistent, read_status
 from surebound.solvers.wire import decode_outcome, decode_request, encode_outcome, encode_request
 
 
@@ -28,9 +28,9 @@ def limits(**given: float) -> Limits:
 LIMITS = limits(seconds=20.0)
 
 
-def knapsack(integral: bool = True, offset: float = 0.5) -> Problem:
+def knapsack(integral: bool = True, offset: float = 0.5) -> MathProgram:
     """Maximise 5a + 4b + 3c + offset with 2a + 3b + c <= 5, 4a + b + 2c <= 11, 3a + 4b + 2c <= 8."""
-    return Problem(
+    return MathProgram(
         objective=np.array([5.0, 4.0, 3.0]),
         offset=offset,
         matrix=sp.csr_array(np.array([[2.0, 3, 1], [4, 1, 2], [3, 4, 2]])),
@@ -42,7 +42,7 @@ def knapsack(integral: bool = True, offset: float = 0.5) -> Problem:
     )
 
 
-def brute_force(problem: Problem) -> float:
+def brute_force(problem: MathProgram) -> float:
     best = -math.inf
     for point in itertools.product(range(4), repeat=3):
         rows = problem.matrix @ np.array(point, dtype=float)
@@ -82,12 +82,12 @@ def test_highs_gives_row_duals() -> None:
     assert value + problem.offset == pytest.approx(13.5)
 
 
-def solve_with(name: str, problem: Problem) -> Outcome:
+def solve_with(name: str, problem: MathProgram) -> SolverOutcome:
     return importlib.import_module(find(name)).solve(problem, LIMITS)
 
 
 def test_infeasible_is_infeasible(solver: object) -> None:
-    impossible = Problem(
+    impossible = MathProgram(
         objective=np.ones(1),
         offset=0.0,
         matrix=sp.csr_array(np.ones((1, 1))),
@@ -102,11 +102,11 @@ def test_infeasible_is_infeasible(solver: object) -> None:
     assert outcome.bound == math.inf
 
 
-def hard_problem(count: int = 60, seed: int = 0) -> Problem:
+def hard_problem(count: int = 60, seed: int = 0) -> MathProgram:
     """A market-split-like problem whose root bound is far from its optimum."""
     rng = np.random.default_rng(seed)
     weights = rng.integers(20, 100, size=(5, count)).astype(float)
-    return Problem(
+    return MathProgram(
         objective=rng.integers(20, 100, size=count).astype(float),
         offset=0.0,
         matrix=sp.csr_array(weights),
@@ -149,10 +149,13 @@ def test_a_search_that_was_stopped_early_has_no_false_bound(solver: object, seco
 
 def test_contradictions_are_no_answer() -> None:
     point = np.zeros(1)
-    assert consistent(Outcome(SolverStatus.OPTIMAL, 1.0, 0.5, point), 1e-7).status is SolverStatus.NUMERICAL
-    assert consistent(Outcome(SolverStatus.TIME_LIMIT, 1.0, -0.0, point), 1e-7).bound == math.inf
-    assert consistent(Outcome(SolverStatus.OPTIMAL, 1.0, 1.0, None), 1e-7).bound == math.inf
-    assert consistent(Outcome(SolverStatus.OPTIMAL, 1.0, 1.0, point), 1e-7).bound == 1.0
+    assert (
+        consistent(SolverOutcome(SolverStatus.OPTIMAL, 1.0, 0.5, point), 1e-7).status
+        is SolverStatus.NUMERICAL
+    )
+    assert consistent(SolverOutcome(SolverStatus.TIME_LIMIT, 1.0, -0.0, point), 1e-7).bound == math.inf
+    assert consistent(SolverOutcome(SolverStatus.OPTIMAL, 1.0, 1.0, None), 1e-7).bound == math.inf
+    assert consistent(SolverOutcome(SolverStatus.OPTIMAL, 1.0, 1.0, point), 1e-7).bound == 1.0
 
 
 def test_what_the_table_does_not_name_is_unknown() -> None:
@@ -178,10 +181,10 @@ def test_nearly_optimal_is_not_optimal(solver, optimal, nearly):
 
 @pytest.mark.parametrize("status", list(SolverStatus))
 def test_only_trusted_statuses_have_a_bound(status: SolverStatus) -> None:
-    outcome = Outcome(status, dual_bound=-1.0)
+    outcome = SolverOutcome(status, dual_bound=-1.0)
     trusted = {SolverStatus.OPTIMAL, SolverStatus.BELOW, SolverStatus.ABOVE, SolverStatus.TIME_LIMIT}
     assert (outcome.bound == -1.0) is (status in trusted)
-    assert Outcome(status, dual_bound=math.nan).bound == math.inf
+    assert SolverOutcome(status, dual_bound=math.nan).bound == math.inf
 
 
 def test_problems_and_outcomes_survive_the_wire() -> None:
@@ -190,7 +193,9 @@ def test_problems_and_outcomes_survive_the_wire() -> None:
     assert (problem.matrix != knapsack().matrix).nnz == 0
     assert problem.integral.all()
     assert problem.row_lower[0] == -math.inf
-    outcome = decode_outcome(encode_outcome(Outcome(SolverStatus.OPTIMAL, 1.0, 2.0, np.ones(2), detail="ok")))
+    outcome = decode_outcome(
+        encode_outcome(SolverOutcome(SolverStatus.OPTIMAL, 1.0, 2.0, np.ones(2), detail="ok"))
+    )
     assert (outcome.objective, outcome.dual_bound, outcome.detail) == (1.0, 2.0, "ok")
     assert outcome.row_duals is None
     assert outcome.point.tolist() == [1.0, 1.0]
@@ -255,7 +260,7 @@ def test_a_child_that_does_not_even_read_is_killed_in_time() -> None:
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
         count = 200_000  # more than a pipe holds
-        large = Problem(
+        large = MathProgram(
             objective=np.ones(count),
             offset=0.0,
             matrix=sp.csr_array((0, count)),

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from surebound.errors import ConfigError
 from surebound.train.losses import LOSSES
 from surebound.train.methods import IBP, METHODS, Adversarial, Batch, Loss, Method, Nominal, register
-from surebound.train.methods import ibp as ibp_module
+from surebound.train.methods import base as base_module
 from surebound.train.regularise import BoundRegulariser
 from tests.train.nets import reference_margins, tiny_batch, tiny_net
 
@@ -60,13 +60,13 @@ def test_the_pass_whose_weight_is_0_is_not_computed(
     monkeypatch: pytest.MonkeyPatch, kappa: float, clean: bool, bounds: bool
 ) -> None:
     seen = {}
-    real = ibp_module.training_pass
+    real = base_module.training_pass
 
     def spy(*args: object, **kwargs: object) -> object:
         seen.update(kwargs)
         return real(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ibp_module, "training_pass", spy)
+    monkeypatch.setattr(base_module, "training_pass", spy)
     IBP().loss(tiny_batch(tiny_net(), kappa=kappa))
     assert (seen["clean"], seen["bounds"]) == (clean, bounds)
 

@@ -11,23 +11,25 @@ from pathlib import Path
 
 import numpy as np
 
-from surebound.solvers.outcome import Outcome, SolverStatus
-from surebound.solvers.problem import Limits, Problem
+from surebound.solvers.outcome import SolverOutcome, SolverStatus
+from surebound.solvers.problem import Limits, MathProgram
 
 BEHAVIOUR = "SUREBOUND_FAKE_SOLVER"
 
 
-def solve(problem: Problem, limits: Limits) -> Outcome:
+def solve(problem: MathProgram, limits: Limits) -> SolverOutcome:
     """Behave as the file that the environment names says: a status's name, or a way to misbehave."""
     behaviour = Path(os.environ[BEHAVIOUR]).read_text()
     point = (problem.lower + problem.upper) / 2
     if behaviour in SolverStatus.__members__:
         # Numbers that would prove robustness if anybody used them.
-        return Outcome(SolverStatus[behaviour], -0.3, -0.25, point, detail="fake")
+        return SolverOutcome(SolverStatus[behaviour], -0.3, -0.25, point, detail="fake")
     actions = {
-        "absurd": lambda: Outcome(SolverStatus.OPTIMAL, -9.0, -9.0, point, detail="below what is there"),
-        "liar": lambda: Outcome(SolverStatus.ABOVE, 5.0, 7.0, point),
-        "nan": lambda: Outcome(SolverStatus.OPTIMAL, math.nan, math.nan, np.full_like(point, math.nan)),
+        "absurd": lambda: SolverOutcome(
+            SolverStatus.OPTIMAL, -9.0, -9.0, point, detail="below what is there"
+        ),
+        "liar": lambda: SolverOutcome(SolverStatus.ABOVE, 5.0, 7.0, point),
+        "nan": lambda: SolverOutcome(SolverStatus.OPTIMAL, math.nan, math.nan, np.full_like(point, math.nan)),
         "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
         "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
         "exit": lambda: os._exit(3),
@@ -37,7 +39,7 @@ def solve(problem: Problem, limits: Limits) -> Outcome:
         "print": lambda: _talk(point),
     }
     answer = actions[behaviour]()
-    if not isinstance(answer, Outcome):
+    if not isinstance(answer, SolverOutcome):
         raise AssertionError(f"{behaviour} survived")
     return answer
 
@@ -46,7 +48,7 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def _talk(point: np.ndarray) -> Outcome:
+def _talk(point: np.ndarray) -> SolverOutcome:
     print("Academic licence - for non-commercial use only")
     sys.stdout.flush()
-    return Outcome(SolverStatus.OPTIMAL, 1.0, 1.0, point)
+    return SolverOutcome(SolverStatus.OPTIMAL, 1.0, 1.0, point)

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from surebound.attack.base import Attack
 from surebound.attack.objective import LOSSES
-from surebound.attack.options import check_type, pick
-from surebound.attack.rows import Rows
+from surebound.attack.rows import AttackRows
 from surebound.attack.starts import STARTS
 from surebound.attack.steps import Adam, StepDecay, StepRule
 
@@ -33,29 +32,23 @@ class CarliniWagner(Attack):
     decay: StepDecay = field(default_factory=StepDecay)
     start: str = "uniform"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        pick(STARTS, self.start, "start")
-        check_type(self, "rule", StepRule)
-        check_type(self, "decay", StepDecay)
-
-    def begin(self, rows: Rows) -> None:
+    def begin(self, rows: AttackRows) -> None:
         width = rows.half_width
         offset = (STARTS[self.start](rows) - _middle(rows)) / torch.where(width > 0, width, 1)
         rows.state["w"] = torch.atanh(offset.clamp(-1, 1) * _INSIDE)
         rows.x = _point(rows)
         self.rule.begin(rows)
 
-    def step(self, rows: Rows, t: int) -> Tensor:
+    def step(self, rows: AttackRows, t: int) -> Tensor:
         slope = rows.half_width * (1 - torch.tanh(rows.state["w"]) ** 2)  # dx/dw
         gradient = rows.gradient(LOSSES["margin"]) * slope
         rows.state["w"] = self.rule.advance(rows, rows.state["w"], gradient, t, self.decay(t, self.steps))
         return _point(rows)
 
 
-def _middle(rows: Rows) -> Tensor:
+def _middle(rows: AttackRows) -> Tensor:
     return rows.lower + rows.half_width
 
 
-def _point(rows: Rows) -> Tensor:
+def _point(rows: AttackRows) -> Tensor:
     return _middle(rows) + rows.half_width * torch.tanh(rows.state["w"])

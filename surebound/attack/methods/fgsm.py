@@ -9,8 +9,7 @@ from torch import Tensor
 
 from surebound.attack.base import Attack
 from surebound.attack.objective import LOSSES
-from surebound.attack.options import pick
-from surebound.attack.rows import Rows
+from surebound.attack.rows import AttackRows
 from surebound.attack.starts import STARTS
 
 
@@ -27,15 +26,10 @@ class FGSM(Attack):
     loss: str = "cross-entropy"
     start: str = "center"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        pick(LOSSES, self.loss, "loss")
-        pick(STARTS, self.start, "start")
-
-    def begin(self, rows: Rows) -> None:
+    def begin(self, rows: AttackRows) -> None:
         rows.x = STARTS[self.start](rows)
 
-    def step(self, rows: Rows, t: int) -> Tensor:
+    def step(self, rows: AttackRows, t: int) -> Tensor:
         gradient = rows.gradient(LOSSES[self.loss])
         corner = torch.where(gradient > 0, rows.upper, rows.lower)
         return torch.where(gradient == 0, rows.x, corner)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from surebound.attack.base import Attack
-from surebound.attack.options import check_type, is_count, pick
-from surebound.attack.rows import Rows
+from surebound.attack.options import is_count
+from surebound.attack.rows import AttackRows
 from surebound.attack.starts import STARTS
 from surebound.attack.steps import Adam, StepDecay, StepRule
 from surebound.errors import ConfigError
@@ -35,9 +35,6 @@ class MultiTargeted(Attack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        pick(STARTS, self.start, "start")
-        check_type(self, "rule", StepRule)
-        check_type(self, "decay", StepDecay)
         if self.targets is not None and not is_count(self.targets):
             raise ConfigError(
                 f"MultiTargeted(targets={self.targets!r}): give at least 1 target, or None for all"
@@ -46,13 +43,13 @@ class MultiTargeted(Attack):
     def trials(self, choices: int) -> int:
         return self.restarts * self._aims(choices)
 
-    def begin(self, rows: Rows) -> None:
+    def begin(self, rows: AttackRows) -> None:
         # Trials 0, 1, 2, ... go through the targets, then through them again from another start.
         rows.state["target"] = rows.target(rows.trial % self._aims(rows.choices)).unsqueeze(1)
         rows.x = STARTS[self.start](rows)
         self.rule.begin(rows)
 
-    def step(self, rows: Rows, t: int) -> Tensor:
+    def step(self, rows: AttackRows, t: int) -> Tensor:
         target = rows.state["target"]  # (R, 1)
         gradient = rows.gradient(lambda values: values.gather(1, target).squeeze(1))
         return self.rule.advance(rows, rows.x, gradient, t, self.decay(t, self.steps))

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from surebound.attack.base import Attack
 from surebound.attack.objective import LOSSES
-from surebound.attack.options import check_type, pick
-from surebound.attack.rows import Rows
+from surebound.attack.rows import AttackRows
 from surebound.attack.starts import STARTS
 from surebound.attack.steps import Adam, StepDecay, StepRule
 
@@ -36,17 +35,10 @@ class PGD(Attack):
     decay: StepDecay = field(default_factory=StepDecay)
     start: str = "uniform"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        pick(LOSSES, self.loss, "loss")
-        pick(STARTS, self.start, "start")
-        check_type(self, "rule", StepRule)
-        check_type(self, "decay", StepDecay)
-
-    def begin(self, rows: Rows) -> None:
+    def begin(self, rows: AttackRows) -> None:
         rows.x = STARTS[self.start](rows)
         self.rule.begin(rows)
 
-    def step(self, rows: Rows, t: int) -> Tensor:
+    def step(self, rows: AttackRows, t: int) -> Tensor:
         gradient = rows.gradient(LOSSES[self.loss])
         return self.rule.advance(rows, rows.x, gradient, t, self.decay(t, self.steps))

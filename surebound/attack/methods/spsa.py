@@ -9,8 +9,8 @@ from torch import Tensor
 
 from surebound.attack.base import Attack
 from surebound.attack.objective import LOSSES
-from surebound.attack.options import check_type, is_count, is_positive, pick
-from surebound.attack.rows import Rows
+from surebound.attack.options import is_count, is_positive
+from surebound.attack.rows import AttackRows
 from surebound.attack.starts import STARTS
 from surebound.attack.steps import Adam, StepDecay, StepRule
 from surebound.errors import ConfigError
@@ -39,26 +39,22 @@ class SPSA(Attack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        pick(LOSSES, self.loss, "loss")
-        pick(STARTS, self.start, "start")
-        check_type(self, "rule", StepRule)
-        check_type(self, "decay", StepDecay)
         if not (is_count(self.samples) and is_positive(self.delta)):
             raise ConfigError(
                 f"SPSA(samples={self.samples!r}, delta={self.delta!r}): "
                 "give at least 1 sample, a whole number, and a positive delta"
             )
 
-    def begin(self, rows: Rows) -> None:
+    def begin(self, rows: AttackRows) -> None:
         rows.x = STARTS[self.start](rows)
         self.rule.begin(rows)
 
-    def step(self, rows: Rows, t: int) -> Tensor:
+    def step(self, rows: AttackRows, t: int) -> Tensor:
         rows.look()
         gradient = self._estimate(rows, t).nan_to_num_(0.0, 0.0, 0.0)
         return self.rule.advance(rows, rows.x, gradient, t, self.decay(t, self.steps))
 
-    def _estimate(self, rows: Rows, t: int) -> Tensor:
+    def _estimate(self, rows: AttackRows, t: int) -> Tensor:
         """Average (f(x + delta v) - f(x - delta v)) / (2 delta) v over random signs v: (R, ...)."""
         total = torch.zeros_like(rows.x)
         at_once = max(1, rows.probes_at_once // 2)

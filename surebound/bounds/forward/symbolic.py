@@ -67,7 +67,7 @@ class _Line:
 
 
 @dataclass(frozen=True)
-class _Form:
+class _SymbolicForm:
     lower: _Line
     upper: _Line
 
@@ -92,13 +92,13 @@ class _Domain:
         sizes = [self._over(self.reach, line.coefficients.abs()) + line.offset.abs() for line in lines]
         return torch.stack(sizes).sum(0)
 
-    def start(self, box: Interval) -> _Form:
+    def start(self, box: Interval) -> _SymbolicForm:
         count, batch = self.center.shape
         eye = torch.eye(count, out=self.center.new_empty(count, count)).unsqueeze(1).expand(-1, batch, -1)
         line = _Line(eye.reshape(count, *box.shape), self.center.new_zeros(box.shape))
-        return _Form(line, line)
+        return _SymbolicForm(line, line)
 
-    def bounds(self, form: _Form) -> Interval:
+    def bounds(self, form: _SymbolicForm) -> Interval:
         ends = []
         for line, sign in ((form.lower, -1.0), (form.upper, 1.0)):
             middle = self._over(self.center, line.coefficients) + line.offset
@@ -107,14 +107,16 @@ class _Domain:
             ends.append(middle + sign * (spread + slack))
         return Interval(ends[0], ends[1])
 
-    def affine(self, map: Map, form: _Form) -> _Form:
+    def affine(self, map: Map, form: _SymbolicForm) -> _SymbolicForm:
         middle, half = (form.upper + form.lower) * 0.5, (form.upper - form.lower) * 0.5
         through, across = middle.map(map.linear), half.map(map.absolute)
         error = map.own + map.absolute(self._size(form.lower, form.upper)) * map.rate
         line = through.shifted(map.constant.expand(through.offset.shape))
-        return _Form((line - across).shifted(-error), (line + across).shifted(error))
+        return _SymbolicForm((line - across).shifted(-error), (line + across).shifted(error))
 
-    def relaxed(self, lines: Lines, boxes: list[Interval], forms: list[_Form], loose: Tensor) -> _Form:
+    def relaxed(
+        self, lines: Lines, boxes: list[Interval], forms: list[_SymbolicForm], loose: Tensor
+    ) -> _SymbolicForm:
         lower, upper = (end.double() for end in lines.intercepts)
         empty = lower.new_zeros(self.center.shape[0], *lower.shape)
         low, high = _Line(empty, lower), _Line(empty, upper)
@@ -126,28 +128,30 @@ class _Domain:
             )
             steepest = torch.maximum(_number(below).abs(), _number(above).abs())
             error = error + steepest * self._size(form.lower, form.upper) * FEW_ROUNDINGS
-        return _Form(low.shifted(-error), high.shifted(error))
+        return _SymbolicForm(low.shifted(-error), high.shifted(error))
 
-    def join(self, join: Callable[[list[Tensor]], Tensor], parts: list[_Form | Tensor]) -> _Form:
+    def join(
+        self, join: Callable[[list[Tensor]], Tensor], parts: list[_SymbolicForm | Tensor]
+    ) -> _SymbolicForm:
         count = self.center.shape[0]
 
-        def side(pick: Callable[[_Form], _Line]) -> _Line:
-            offsets = join([pick(p).offset if isinstance(p, _Form) else p for p in parts])
+        def side(pick: Callable[[_SymbolicForm], _Line]) -> _Line:
+            offsets = join([pick(p).offset if isinstance(p, _SymbolicForm) else p for p in parts])
             flat = [
                 pick(p).coefficients.flatten(0, 1)
-                if isinstance(p, _Form)
+                if isinstance(p, _SymbolicForm)
                 else torch.zeros_like(p).repeat(count, *([1] * (p.dim() - 1)))
                 for p in parts
             ]
             return _Line(join(flat).reshape(count, *offsets.shape), offsets)
 
-        return _Form(side(lambda f: f.lower), side(lambda f: f.upper))
+        return _SymbolicForm(side(lambda f: f.lower), side(lambda f: f.upper))
 
-    def constant(self, box: Interval) -> _Form:
+    def constant(self, box: Interval) -> _SymbolicForm:
         empty = self.center.new_zeros(self.center.shape[0], *box.shape)
-        return _Form(_Line(empty, box.lower.double()), _Line(empty, box.upper.double()))
+        return _SymbolicForm(_Line(empty, box.lower.double()), _Line(empty, box.upper.double()))
 
-    def upper(self, form: _Form, c: Tensor, d: Tensor) -> Tensor:
+    def upper(self, form: _SymbolicForm, c: Tensor, d: Tensor) -> Tensor:
         wide = c.double()
         positive = wide.clamp(min=0)
         negative = wide - positive

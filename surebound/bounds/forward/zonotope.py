@@ -35,14 +35,14 @@ class Zonotope:
         """Bound c.z + d from above, c (B, S, K), d (B, S): (B, S)."""
         upper = torch.empty(c.shape[:2], dtype=box.dtype, device=box.device)
         for part, block in blocks(program, box, self.memory, noise=True):
-            domain = _Domain()
+            domain = _ZonotopeDomain()
             form = Forward(program, mode, domain).run(block)
             upper[part] = round_up(domain.upper(form, c[part], d[part]), box.dtype)
         return nothing_known(upper)
 
 
 @dataclass(frozen=True)
-class _Form:
+class _ZonotopeForm:
     """center + sum_e terms_e noise_e + [-rest, rest]; all float64."""
 
     center: Tensor  # (B, *value)
@@ -54,33 +54,35 @@ class _Form:
         return self.center.abs() + self.terms.abs().sum(0) + self.rest
 
 
-class _Domain:
+class _ZonotopeDomain:
     """Counts the noise terms of one walk, so that branches of a network share them."""
 
     def __init__(self) -> None:
         self.count = 0
 
-    def start(self, box: Interval) -> _Form:
+    def start(self, box: Interval) -> _ZonotopeForm:
         low, high = box.lower.double(), box.upper.double()
         center, radius = (low + high) / 2, (high - low) / 2
         rest = (center.abs() + radius) * FEW_ROUNDINGS
         return self._extended(center, center.new_zeros(0, *center.shape), rest, radius, radius > 0)
 
-    def bounds(self, form: _Form) -> Interval:
+    def bounds(self, form: _ZonotopeForm) -> Interval:
         radius = form.terms.abs().sum(0) + form.rest
         radius = (
             radius * (1 + gamma(form.terms.shape[0] + 8, torch.float64)) + form.center.abs() * FEW_ROUNDINGS
         )
         return Interval(form.center - radius, form.center + radius)
 
-    def affine(self, map: Map, form: _Form) -> _Form:
+    def affine(self, map: Map, form: _ZonotopeForm) -> _ZonotopeForm:
         count, batch = form.terms.shape[:2]
         center = map.linear(form.center) + map.constant
         terms = map.linear(form.terms.flatten(0, 1)) if count else center[:0]
         rest = map.absolute(form.rest + map.rate * form.size) * (1 + map.rate) + map.own
-        return _Form(center, terms.reshape(count, batch, *center.shape[1:]), rest)
+        return _ZonotopeForm(center, terms.reshape(count, batch, *center.shape[1:]), rest)
 
-    def relaxed(self, lines: Lines, boxes: list[Interval], forms: list[_Form], loose: Tensor) -> _Form:
+    def relaxed(
+        self, lines: Lines, boxes: list[Interval], forms: list[_ZonotopeForm], loose: Tensor
+    ) -> _ZonotopeForm:
         low, high = (end.double() for end in lines.intercepts)
         center = rest = torch.zeros_like(low)
         terms = low.new_zeros(self.count, *low.shape)
@@ -102,7 +104,9 @@ class _Domain:
         missing = self.count - terms.shape[0]
         return terms if missing == 0 else torch.cat([terms, terms.new_zeros(missing, *terms.shape[1:])])
 
-    def _extended(self, center: Tensor, terms: Tensor, rest: Tensor, radius: Tensor, where: Tensor) -> _Form:
+    def _extended(
+        self, center: Tensor, terms: Tensor, rest: Tensor, radius: Tensor, where: Tensor
+    ) -> _ZonotopeForm:
         """Add one new noise term of the given radius for every marked entry of an example."""
         mask = by_rows(where)
         new = int(mask.sum(1).max()) if mask.numel() else 0
@@ -113,31 +117,33 @@ class _Domain:
         )
         terms = torch.cat([self._padded(terms), added.reshape(new, *center.shape)])
         self.count += new
-        return _Form(center, terms, rest)
+        return _ZonotopeForm(center, terms, rest)
 
-    def join(self, join: Callable[[list[Tensor]], Tensor], parts: list[_Form | Tensor]) -> _Form:
-        batch = next(p.center.shape[0] for p in parts if isinstance(p, _Form))
-        count = max(p.terms.shape[0] for p in parts if isinstance(p, _Form))
+    def join(
+        self, join: Callable[[list[Tensor]], Tensor], parts: list[_ZonotopeForm | Tensor]
+    ) -> _ZonotopeForm:
+        batch = next(p.center.shape[0] for p in parts if isinstance(p, _ZonotopeForm))
+        count = max(p.terms.shape[0] for p in parts if isinstance(p, _ZonotopeForm))
 
-        def noise(part: _Form | Tensor) -> Tensor:
-            if isinstance(part, _Form):
+        def noise(part: _ZonotopeForm | Tensor) -> Tensor:
+            if isinstance(part, _ZonotopeForm):
                 missing = part.terms.new_zeros(count - part.terms.shape[0], *part.terms.shape[1:])
                 return torch.cat([part.terms, missing]).flatten(0, 1)
             return torch.zeros_like(part).repeat(count, *([1] * (part.dim() - 1)))
 
-        center = join([p.center if isinstance(p, _Form) else p for p in parts])
-        rest = join([p.rest if isinstance(p, _Form) else torch.zeros_like(p) for p in parts])
+        center = join([p.center if isinstance(p, _ZonotopeForm) else p for p in parts])
+        rest = join([p.rest if isinstance(p, _ZonotopeForm) else torch.zeros_like(p) for p in parts])
         terms = join([noise(p) for p in parts]).reshape(count, batch, *center.shape[1:])
-        return _Form(center, terms, rest)
+        return _ZonotopeForm(center, terms, rest)
 
-    def constant(self, box: Interval) -> _Form:
+    def constant(self, box: Interval) -> _ZonotopeForm:
         low, high = box.lower.double(), box.upper.double()
         radius = (high - low) / 2 * (1 + FEW_ROUNDINGS) + (low.abs() + high.abs()) * FEW_ROUNDINGS
         return self._extended(
             (low + high) / 2, low.new_zeros(0, *low.shape), torch.zeros_like(low), radius, radius > 0
         )
 
-    def upper(self, form: _Form, c: Tensor, d: Tensor) -> Tensor:
+    def upper(self, form: _ZonotopeForm, c: Tensor, d: Tensor) -> Tensor:
         wide = c.double()
         center = torch.einsum("bsk,bk->bs", wide, form.center) + d.double()
         spread = torch.einsum("bsk,ebk->ebs", wide, form.terms).abs().sum(0)

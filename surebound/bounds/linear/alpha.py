@@ -21,14 +21,14 @@ from surebound.rules.relax.lines import Index, Lines
 
 
 @dataclass(frozen=True)
-class Multipliers:
+class NamedMultipliers:
     """Lower slopes and split multipliers by activation, each (S, B, *value)."""
 
     alphas: Mapping[str, Tensor]
     betas: Mapping[str, Tensor]
 
     @classmethod
-    def start(cls, relaxed: Relaxed, specs: int) -> Multipliers:
+    def start(cls, relaxed: Relaxed, specs: int) -> NamedMultipliers:
         """Return the adaptive slopes of plain CROWN, and multipliers of 0 where something is split."""
         alphas, betas = {}, {}
         for name in relaxed.activations:
@@ -39,19 +39,19 @@ class Multipliers:
                     betas[name] = torch.zeros_like(alphas[name])
         return cls(alphas, betas)
 
-    def select(self, index: Index) -> Multipliers:
+    def select(self, index: Index) -> NamedMultipliers:
         """Select examples, in any order and with repetitions."""
         return self.map(lambda v: v[:, index])
 
-    def map(self, fn: Callable[[Tensor], Tensor]) -> Multipliers:
+    def map(self, fn: Callable[[Tensor], Tensor]) -> NamedMultipliers:
         """Apply a function to every tensor."""
-        return Multipliers(
+        return NamedMultipliers(
             {k: fn(v) for k, v in self.alphas.items()}, {k: fn(v) for k, v in self.betas.items()}
         )
 
-    def zip(self, other: Multipliers, fn: Callable[[Tensor, Tensor], Tensor]) -> Multipliers:
+    def zip(self, other: NamedMultipliers, fn: Callable[[Tensor, Tensor], Tensor]) -> NamedMultipliers:
         """Combine with another of the same shapes."""
-        return Multipliers(
+        return NamedMultipliers(
             {k: fn(v, other.alphas[k]) for k, v in self.alphas.items()},
             {k: fn(v, other.betas[k]) for k, v in self.betas.items()},
         )
@@ -77,14 +77,14 @@ class Adam:
 
 
 def optimise(
-    relaxed: Relaxed, c: Tensor, d: Tensor, adam: Adam, start: Multipliers | None = None
-) -> tuple[Tensor, Multipliers]:
+    relaxed: Relaxed, c: Tensor, d: Tensor, adam: Adam, start: NamedMultipliers | None = None
+) -> tuple[Tensor, NamedMultipliers]:
     """Bound c.z + d from above, c (B, S, K), d (B, S): return bounds (B, S) and the multipliers that give them.
 
     An example whose rows are all proved is dropped from the optimisation. The steps are taken on the bound without
     its rounding terms, which hardly move; the result is evaluated with them.
     """
-    start = start or Multipliers.start(relaxed, c.shape[1])
+    start = start or NamedMultipliers.start(relaxed, c.shape[1])
     first = relaxed.evaluate(c, d, alphas=start.alphas, betas=start.betas).upper  # (B, S)
     if adam.steps == 0 or not (start.alphas or start.betas) or not first.numel():
         return first, start
@@ -99,8 +99,8 @@ def optimise(
 
 
 def _descend(
-    free: Relaxed, c: Tensor, d: Tensor, adam: Adam, start: Multipliers, paid: Tensor
-) -> Multipliers:
+    free: Relaxed, c: Tensor, d: Tensor, adam: Adam, start: NamedMultipliers, paid: Tensor
+) -> NamedMultipliers:
     """Optimise every row by itself by projected Adam, and keep the best iterate of each."""
     best = start.map(torch.clone)
     value = torch.full_like(paid.t(), torch.inf)  # (S, B), of the best iterates
@@ -131,7 +131,7 @@ def _descend(
     return best
 
 
-def _gradients(upper: Tensor, rows: Tensor, leaves: Multipliers) -> Multipliers:
+def _gradients(upper: Tensor, rows: Tensor, leaves: NamedMultipliers) -> NamedMultipliers:
     wanted = [v for _, v in leaves.tensors()]
     with torch.enable_grad():
         total = torch.where(rows & upper.isfinite(), upper, torch.zeros_like(upper)).sum()
@@ -144,21 +144,23 @@ def _gradients(upper: Tensor, rows: Tensor, leaves: Multipliers) -> Multipliers:
 class _State:
     """Adam's moments."""
 
-    mean: Multipliers
-    square: Multipliers
+    mean: NamedMultipliers
+    square: NamedMultipliers
     count: int = 0
 
     @classmethod
-    def of(cls, like: Multipliers) -> _State:
+    def of(cls, like: NamedMultipliers) -> _State:
         return cls(like.map(torch.zeros_like), like.map(torch.zeros_like))
 
-    def step(self, now: Multipliers, grads: Multipliers, adam: Adam, rate: float) -> Multipliers:
+    def step(
+        self, now: NamedMultipliers, grads: NamedMultipliers, adam: Adam, rate: float
+    ) -> NamedMultipliers:
         self.count += 1
         self.mean = self.mean.zip(grads, lambda m, g: m.lerp(g, 0.1))
         self.square = self.square.zip(grads, lambda s, g: s.lerp(g * g, 0.001))
         scale = (1 - 0.999**self.count) ** 0.5 / (1 - 0.9**self.count)
         move = self.mean.zip(self.square, lambda m, s: m * scale / (s.sqrt() + 1e-12))  # heuristic: Adam's
-        return Multipliers(
+        return NamedMultipliers(
             {k: (v - adam.alpha_rate * rate * move.alphas[k]).clamp_(0, 1) for k, v in now.alphas.items()},
             {k: (v - adam.beta_rate * rate * move.betas[k]).clamp_(min=0) for k, v in now.betas.items()},
         )

@@ -55,7 +55,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class SpecBounds:
     """Bounds of a specification and what they come from."""
 
     upper: Tensor  # (B, S); infinite where nothing is known, -infinite where the splits are contradictory
@@ -127,13 +127,13 @@ class Relaxed:
         alphas: Mapping[str, Tensor] | None = None,
         betas: Mapping[str, Tensor] | None = None,
         record: Collection[str] = (),
-    ) -> Evaluation:
+    ) -> SpecBounds:
         """Bound c.z + d soundly from above, c (B, S, K), d (B, S), without gradients; see ``pull``."""
         kernels = nullcontext() if self.mode is Soundness.NONE else exact_kernels()
         with torch.no_grad(), kernels:
             form = self.pull(*self.query(c, d), alphas=alphas, betas=betas, record=record)
             upper = self.upper(form).t()
-        return Evaluation(nothing_known(upper), form)
+        return SpecBounds(nothing_known(upper), form)
 
     def pull(
         self,

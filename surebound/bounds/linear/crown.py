@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from surebound.bounds.elision import affine_tail, merged_margins
 from surebound.bounds.linear.alpha import Adam, optimise
-from surebound.bounds.linear.backward import Evaluation, Relaxed
+from surebound.bounds.linear.backward import Relaxed, SpecBounds
 from surebound.bounds.linear.intermediate import MEMORY, relax
 from surebound.errors import InputError
 from surebound.flags import exact_kernels
@@ -138,7 +138,7 @@ At = tuple[slice, slice]  # examples, rows
 
 def evaluations(
     program: Program, box: Interval, c: Tensor, d: Tensor, mode: Soundness, method: Crown
-) -> Iterator[tuple[At, Relaxed, Evaluation]]:
+) -> Iterator[tuple[At, Relaxed, SpecBounds]]:
     """Yield bounds block by block, so that coefficient arrays keep to ``method.memory`` bytes."""
     examples, rows = _block_sizes(program, box, c.shape[1], method)
     for first in range(0, box.shape[0], examples):
@@ -157,7 +157,7 @@ def evaluations(
                 yield at, relaxed, _evaluate(relaxed, c[at], d[at], method)
 
 
-def _evaluate(relaxed: Relaxed, c: Tensor, d: Tensor, method: Crown) -> Evaluation:
+def _evaluate(relaxed: Relaxed, c: Tensor, d: Tensor, method: Crown) -> SpecBounds:
     if method.adam is None:
         return relaxed.evaluate(c, d)
     _, best = optimise(relaxed, c, d, method.adam)

@@ -110,7 +110,7 @@ def _along(at: Tensor, window: Window, axis: int, length: int) -> tuple[Tensor, 
 
 
 @dataclass(frozen=True)
-class Plan:
+class WindowPlan:
     """The calls between a value and the input, and the windows of the values on the way."""
 
     relaxed: Relaxed
@@ -118,7 +118,7 @@ class Plan:
     windows: dict[str, Window]  # by value, from the source back to the input
 
     @classmethod
-    def of(cls, relaxed: Relaxed, source: str) -> Plan | None:
+    def of(cls, relaxed: Relaxed, source: str) -> WindowPlan | None:
         """Plan the passes; None if an operator on the way is not local or windows are hardly smaller than images."""
         graph, name = relaxed.program.graph, source
         windows = {source: Window()}
@@ -223,7 +223,7 @@ def _cut_lines(step: Lines, places: Places, window: Window) -> Lines:
 
 def entries_by_windows(relaxed: Relaxed, source: str, where: Tensor, memory: int) -> Interval | None:
     """Bound the entries ``where`` (B, C, H, W) of a value, infinite elsewhere; None where windows do not help."""
-    plan = None if torch.is_grad_enabled() else Plan.of(relaxed, source)
+    plan = None if torch.is_grad_enabled() else WindowPlan.of(relaxed, source)
     if plan is None or relaxed.program.graph.input_shape[0] is not None:
         return None
     like = relaxed.bounds[source].lower

@@ -15,15 +15,15 @@ from surebound.bounds.reduced.passes import Passes
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class TargetRow:
     """One row a.v + offset for each of n sub-problems; ``rounding_size`` (n,): see ``Passes.pull``."""
 
     a: Tensor  # (n, V)
     offset: Tensor  # (n,)
     rounding_size: Tensor | None
 
-    def __getitem__(self, index: Tensor) -> Row:
-        return Row(
+    def __getitem__(self, index: Tensor) -> TargetRow:
+        return TargetRow(
             self.a[index],
             self.offset[index],
             None if self.rounding_size is None else self.rounding_size[index],
@@ -48,16 +48,16 @@ class Targets:
         up = self.passes.outputs.up.reshape(count, width, -1)
         return up[case], self.passes.outputs.up_offset.reshape(count, width)[case]
 
-    def mixed(self, case: Tensor, weights: Tensor) -> Row:
+    def mixed(self, case: Tensor, weights: Tensor) -> TargetRow:
         """Return the mixtures of cases (n,) by weights (n, S); of one row, the row itself."""
         up, offset = self.rows(case)
         if self.width == 1:
-            return Row(up[:, 0], offset[:, 0], None)
+            return TargetRow(up[:, 0], offset[:, 0], None)
         w = weights.to(up.dtype)
         a, total = torch.einsum("ns,nsv->nv", w, up), (w * offset).sum(1)
         # Sums of S products, relative to the sums of their sizes; a pass adds for many roundings of each.
         size = torch.einsum("ns,nsv->nv", w, up.abs()) @ self.passes.largest + (w * offset.abs()).sum(1)
-        return Row(a, total, size * (1 + self.width))
+        return TargetRow(a, total, size * (1 + self.width))
 
     def smallest(self, v: Tensor, case: Tensor) -> tuple[Tensor, Tensor]:
         """Return the smallest rows of cases (n,) at values v (n, V): their values (n,) and the rows (n, V)."""

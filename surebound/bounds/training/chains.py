@@ -27,7 +27,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PassPlan:
     """The calls of a training pass: blocks, and the calls between them."""
 
     blocks: Mapping[str, Chain]  # by name of the last call
@@ -35,12 +35,14 @@ class Plan:
 
 
 @once_per_graph
-def _plans(graph: Graph) -> dict[tuple[frozenset[str], frozenset[str], bool, bool], Plan]:
+def _plans(graph: Graph) -> dict[tuple[frozenset[str], frozenset[str], bool, bool], PassPlan]:
     """Return the plans made for a graph so far: every step of a training asks for the same."""
     return {}
 
 
-def plan(graph: Graph, wanted: frozenset[str], outside: frozenset[str], *, norms: bool, blocks: bool) -> Plan:
+def plan(
+    graph: Graph, wanted: frozenset[str], outside: frozenset[str], *, norms: bool, blocks: bool
+) -> PassPlan:
     """Plan a pass that keeps the values ``wanted`` and has no block among the calls ``outside``; see ``chains``.
 
     blocks: run blocks at all?
@@ -56,7 +58,7 @@ def plan(graph: Graph, wanted: frozenset[str], outside: frozenset[str], *, norms
                 yield from call.refs()
 
         calls = graph.calls(lambda node: node.name not in inside)
-        known[question] = Plan(last, freeing(calls, wanted | {graph.output}, reads))
+        known[question] = PassPlan(last, freeing(calls, wanted | {graph.output}, reads))
     return known[question]
 
 

@@ -54,34 +54,33 @@ for _name, _op in {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}.items
 
 @translates("Sum", "Mean")
 def _sum(call: Call) -> Operand:
-    operands, shape = call.aligned(*[each for each in call.operands if each is not None])
-    operands.sort(key=lambda each: isinstance(each, Tensor))
-    total = operands[0]
-    for each in operands[1:]:
+    (total, *others), shape = _varying_first(call)
+    for each in others:
         total = call.emit("add.Tensor", total, each)
     if call.op == "Mean":
-        total = call.emit("div.Tensor", total, torch.tensor(float(len(operands))))
-    return _value(call, total).reshaped(shape)
+        total = call.emit("div.Tensor", total, torch.tensor(float(len(others) + 1)))
+    return total.reshaped(shape)
 
 
 @translates("Max", "Min")
 def _extremum(call: Call) -> Operand:
-    operands, shape = call.aligned(*[each for each in call.operands if each is not None])
-    operands.sort(key=lambda each: isinstance(each, Tensor))
-    best = operands[0]
-    for each in operands[1:]:
+    (best, *others), shape = _varying_first(call)
+    for each in others:
         if isinstance(each, Tensor) and each.numel() == 1:
             op = "clamp_min.default" if call.op == "Max" else "clamp_max.default"
             best = call.emit(op, best, float(each))
         else:
             best = call.emit("maximum.default" if call.op == "Max" else "minimum.default", best, each)
-    return _value(call, best).reshaped(shape)
+    return best.reshaped(shape)
 
 
-def _value(call: Call, found: Operand) -> Value:
-    if not isinstance(found, Value):
+def _varying_first(call: Call) -> tuple[tuple[Value, *tuple[Operand, ...]], tuple[int, ...]]:
+    """Return all operands as they broadcast, the constants last, and the result's shape."""
+    operands, shape = call.aligned(*[each for each in call.operands if each is not None])
+    first, *others = sorted(operands, key=lambda each: isinstance(each, Tensor))
+    if not isinstance(first, Value):
         raise call.refuse("none of its operands varies")
-    return found
+    return (first, *others), shape
 
 
 @translates("Clip", reads=("min", "max"))
@@ -92,13 +91,12 @@ def _clip(call: Call) -> Operand:
         return x
     if low is not None and high is not None:
         return call.emit("clamp.default", x, low, high).reshaped(x.shape)
-    if low is not None:
-        return (
-            call.emit("relu.default", x).reshaped(x.shape)
-            if low == 0
-            else (call.emit("clamp_min.default", x, low).reshaped(x.shape))
-        )
-    return call.emit("clamp_max.default", x, high).reshaped(x.shape)
+    if low == 0:
+        return call.emit("relu.default", x).reshaped(x.shape)
+    clamped = (
+        call.emit("clamp_max.default", x, high) if low is None else call.emit("clamp_min.default", x, low)
+    )
+    return clamped.reshaped(x.shape)
 
 
 @translates("Pow")

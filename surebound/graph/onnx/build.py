@@ -45,9 +45,8 @@ class Builder:
     nodes: list[Node] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
     prefix: str = "v"  # of the names that calls get
-    _known: dict[int, str] = field(
-        default_factory=dict
-    )  # id of a tensor -> its name: shared weights stay shared
+    #: id of a tensor -> its name: shared weights stay shared
+    _known: dict[int, str] = field(default_factory=dict)
 
     @property
     def input(self) -> Value:

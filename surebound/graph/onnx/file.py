@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surebound.errors import GraphError, MissingExtraError
+from surebound.errors import GraphError, MissingExtraError, first_line
 
 OLDEST_OPSET = 8
 NEWEST_OPSET = 26
@@ -96,7 +96,7 @@ def parse_model(content: bytes, source: str = "the model") -> Model:
             raise ValueError("it holds no graph")
         onnx.checker.check_model(proto, full_check=False)
     except Exception as error:  # whatever protocol buffers and the checker raise on a damaged file
-        raise GraphError(f"{source} is no valid ONNX model: {_line(error)}") from error
+        raise GraphError(f"{source} is no valid ONNX model: {first_line(error)}") from error
     opset = _opset(proto, source)
     for each in proto.graph.initializer:
         if each.data_location == onnx.TensorProto.EXTERNAL:
@@ -122,7 +122,9 @@ def tensor_of(proto: Any, source: str) -> Tensor:
     try:
         array = importlib.import_module("onnx.numpy_helper").to_array(proto)
     except Exception as error:
-        raise GraphError(f"{source}: the tensor {proto.name!r} cannot be read: {_line(error)}") from error
+        raise GraphError(
+            f"{source}: the tensor {proto.name!r} cannot be read: {first_line(error)}"
+        ) from error
     if kind not in ("float32", "int64", "int32", "bool", "float64", "int8", "uint8"):
         raise GraphError(
             f"{source}: the tensor {proto.name!r} is {kind}; weights are taken as the float32 that they are, "
@@ -174,8 +176,3 @@ def _declared(value: Any, source: str) -> InputInfo:
             f"{source}: {value.name!r} has shape [{sizes}]; every axis but the first needs a fixed size"
         )
     return InputInfo(value.name, tuple(shape), type_name(kind.elem_type))
-
-
-def _line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surebound.errors import GraphError, UnsupportedOperatorError
+from surebound.errors import GraphError, UnsupportedOperatorError, first_line
 from surebound.graph.onnx import arithmetic, cuts, layers, shapes
 from surebound.graph.onnx.build import Builder, ImportedNetwork, Value, broadcast, check_size
 from surebound.graph.onnx.call import TRANSLATIONS, Call, Operand, attributes_of, check_attributes
@@ -31,9 +31,8 @@ FOLDED = frozenset(
         "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where",
     }
 )  # fmt: skip
-_WHOLE = frozenset(
-    {"ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin", "MatMul", "Sum"}
-)  # exact on whole numbers
+#: Those that are exact on whole numbers.
+_WHOLE = frozenset({"ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin", "MatMul", "Sum"})
 
 
 @dataclass(frozen=True)
@@ -178,36 +177,22 @@ def _constant(node: Any, where: str) -> Tensor:
     found = attributes_of(node)
     if "value" in found:
         return tensor_of(found["value"], where)
-    for name, dtype in (
-        ("value_float", torch.float32),
-        ("value_floats", torch.float32),
-        ("value_int", torch.int64),
-    ):
-        if name in found:
-            return torch.tensor(found[name], dtype=dtype)
-    if "value_ints" in found:
-        return torch.tensor(found["value_ints"], dtype=torch.int64)
+    for kind, dtype in (("float", torch.float32), ("int", torch.int64)):
+        for name in (f"value_{kind}", f"value_{kind}s"):
+            if name in found:
+                return torch.tensor(found[name], dtype=dtype)
     raise GraphError(f"{where} holds no number")
 
 
 def _check_folding(node: Any, tensors: Sequence[Tensor | None], where: str) -> None:
     """Refuse a constant that is larger than what fits memory, whatever a small file asks for."""
-    first = tensors[0] if tensors else None
+    first, second = (*tensors, None, None)[:2]
     if node.op_type == "ConstantOfShape" and first is not None:
         check_size([int(v) for v in first.tolist()], where)
-    if (
-        node.op_type in ("Expand", "Tile")
-        and first is not None
-        and len(tensors) > 1
-        and tensors[1] is not None
-    ):
-        check_size([first.numel(), *(max(1, int(v)) for v in tensors[1].tolist())], where)
+    if node.op_type in ("Expand", "Tile") and first is not None and second is not None:
+        check_size([first.numel(), *(max(1, int(v)) for v in second.tolist())], where)
     if node.op_type == "Pad" and first is not None:
-        pads = (
-            tensors[1].tolist()
-            if len(tensors) > 1 and tensors[1] is not None
-            else attributes_of(node).get("pads", [])
-        )
+        pads = second.tolist() if second is not None else attributes_of(node).get("pads", [])
         check_size([first.numel() + sum(abs(int(v)) for v in pads)] * max(1, first.dim()), where)
     if node.op_type == "Range" and all(each is not None for each in tensors):
         start, limit, delta = (float(each) for each in tensors if each is not None)
@@ -236,5 +221,4 @@ def _reference(model: Model, node: Any, tensors: Sequence[Tensor | None], where:
         found = evaluator(single).run(None, feeds)
         return [torch.from_numpy(np.array(each)) for each in found]
     except Exception as error:
-        reason = (str(error).splitlines() or [""])[0]
-        raise GraphError(f"{where} cannot be computed: {type(error).__name__}: {reason}") from error
+        raise GraphError(f"{where} cannot be computed: {first_line(error)}") from error

@@ -51,9 +51,11 @@ def _padded(call: Call, x: Value, pads: list[list[int]], value: float) -> Value:
     return call.emit("constant_pad_nd.default", x, amounts, value)
 
 
-def _kernel(call: Call, weight: Tensor) -> list[int]:
+def _kernel(call: Call, x: Value, weight: Tensor) -> list[int]:
     """Return the window of a convolution, which the file says twice."""
     kernel = list(weight.shape[2:])
+    if len(kernel) not in (1, 2, 3) or len(x.item) != len(kernel) + 1:
+        raise call.refuse(f"an input of shape {list(call.x.shape)} and a kernel of {list(weight.shape)}")
     if call.attribute("kernel_shape") not in (None, kernel):
         raise call.refuse(
             f"kernel_shape={call.attribute('kernel_shape')} and a kernel of {list(weight.shape)}"
@@ -64,10 +66,8 @@ def _kernel(call: Call, weight: Tensor) -> list[int]:
 @translates("Conv", reads=_CONVOLUTION)
 def _conv(call: Call) -> Operand:
     x, weight, bias = call.image(call.x), call.weight(1), call.constant(2)
-    rank = weight.dim() - 2
-    if rank not in (1, 2, 3) or len(x.item) != rank + 1:
-        raise call.refuse(f"an input of shape {list(call.x.shape)} and a kernel of {list(weight.shape)}")
-    kernel = _kernel(call, weight)
+    kernel = _kernel(call, x, weight)
+    rank = len(kernel)
     strides, dilations = _list(call, "strides", 1, rank), _list(call, "dilations", 1, rank)
     pads = _pads(call, list(x.item[1:]), kernel, strides, dilations)
     if any(before != after for before, after in pads):
@@ -82,16 +82,15 @@ def _conv(call: Call) -> Operand:
 @translates("ConvTranspose", reads=(*_CONVOLUTION, "output_shape", "output_padding"))
 def _conv_transpose(call: Call) -> Operand:
     x, weight, bias = call.image(call.x), call.weight(1), call.constant(2)
-    rank = weight.dim() - 2
-    if rank not in (1, 2, 3) or len(x.item) != rank + 1:
-        raise call.refuse(f"an input of shape {list(call.x.shape)} and a kernel of {list(weight.shape)}")
+    kernel = _kernel(call, x, weight)
+    rank = len(kernel)
     if call.attribute("output_shape") is not None or call.attribute("auto_pad", "NOTSET") not in (
         "NOTSET",
         "VALID",
     ):
         raise call.refuse("output_shape and auto_pad are not supported; give pads and output_padding")
     strides, dilations = _list(call, "strides", 1, rank), _list(call, "dilations", 1, rank)
-    pads = _pads(call, list(x.item[1:]), _kernel(call, weight), strides, dilations)
+    pads = _pads(call, list(x.item[1:]), kernel, strides, dilations)
     extra = [int(v) for v in call.attribute("output_padding") or [0] * rank]
     even = all(before == after for before, after in pads) and all(
         e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)

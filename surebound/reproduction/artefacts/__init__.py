@@ -5,8 +5,7 @@ To add one: a file with `plan(scale)`, the work it needs, `draw(bench, scale)`, 
 
 from __future__ import annotations
 
-from surebound.errors import InputError
-from surebound.experiment.codec import nearest
+from surebound.errors import InputError, nearest
 from surebound.reproduction.artefacts import (
     figure_1,
     figure_2,

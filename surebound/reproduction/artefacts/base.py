@@ -10,7 +10,7 @@ from surebound.report.figure import Figure
 from surebound.report.table import Cell, Table
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.scale import Scale
-from surebound.reproduction.work import Check, Network, Plan, Training
+from surebound.reproduction.work import Check, Network, Training, WorkPlan
 from surebound.verify import Summary, summarise
 
 QUOTED = "quoted"  # the mark of rows that the paper took from the literature: nobody ran them here or there
@@ -18,6 +18,11 @@ SMOKE_NOTE = (
     "Scale smoke: a few training steps on the embedded digits or on generated images. "
     "It shows that everything runs; the numbers mean nothing."
 )
+
+
+def notes_at(scale: Scale, *texts: str) -> tuple[str, ...]:
+    """The notes that say something; before them at scale smoke that the numbers mean nothing."""
+    return tuple(text for text in (SMOKE_NOTE if scale is Scale.SMOKE else "", *texts) if text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +43,7 @@ class Artefact:
     name: str  # table-4
     alias: str  # state-of-the-art
     title: str
-    plan: Callable[[Scale], Plan]
+    plan: Callable[[Scale], WorkPlan]
     draw: Callable[[Bench, Scale], Drawn]
     scales: dict[Scale, str] = field(default_factory=dict)  # what a scale means here, if it needs saying
 

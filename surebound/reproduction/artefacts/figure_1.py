@@ -12,7 +12,7 @@ from surebound.report.figure import BROKEN, PROVED, Figure
 from surebound.report.gallery import difference_pixels, image_pixels
 from surebound.report.verdicts import radius_text
 from surebound.reproduction.artefacts import gap_case
-from surebound.reproduction.artefacts.base import SMOKE_NOTE, Artefact, Drawn, number
+from surebound.reproduction.artefacts.base import Artefact, Drawn, notes_at, number
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.scale import Scale
 
@@ -52,22 +52,22 @@ def _picture(values: dict[str, Any]) -> Figure:
 
 def draw(bench: Bench, scale: Scale) -> Drawn:
     values = bench.values(gap_case.case(scale))
-    notes = [SMOKE_NOTE] if scale is Scale.SMOKE else []
     net = gap_case.network(scale)
     if not values["found"]:
-        return Drawn(headline=gap_case.nothing_found(values, scale), notes=tuple(notes))
-    notes.append(
+        return Drawn(headline=gap_case.nothing_found(values, scale), notes=notes_at(scale))
+    notes = notes_at(
+        scale,
         f"Network {bench.facts(net)['network']} ({net.schedule}), ε = {values['eps']}. PGD: {values['pgd']}, "
         f"untargeted, Adam with a step that decays, tried twice with different seeds. Of {values['images']} images "
         f"PGD broke {values['attacked']}, the complete search {values['missed']} more; {values['undecided']} stayed "
-        "undecided. The paper shows image 1365 of a medium network trained with ε = 0.1."
+        "undecided. The paper shows image 1365 of a medium network trained with ε = 0.1.",
     )
     headline = (
         f"PGD ({values['pgd']}) leaves image {values['index']} a {values['label']}; "
         f"{values['stage']} finds a change that makes it a {values['predictions'][2]}."
     )
     numbers = (number(bench, net, figure="figure-1", index=values["index"], eps=values["eps"]),)
-    return Drawn((), (_picture(values),), headline, tuple(notes), numbers)
+    return Drawn((), (_picture(values),), headline, notes, numbers)
 
 
 ARTEFACT = Artefact("figure-1", "pgd-vs-exact", "When PGD is not enough", gap_case.plan, draw)

@@ -10,11 +10,11 @@ import torch
 
 from surebound.report.figure import BROKEN, INK, MUTED, PROVED, SERIES, Figure
 from surebound.report.gallery import image_pixels
-from surebound.reproduction.artefacts.base import SMOKE_NOTE, Artefact, Drawn, number
+from surebound.reproduction.artefacts.base import Artefact, Drawn, notes_at, number
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.propagation import layers
 from surebound.reproduction.scale import Scale, training
-from surebound.reproduction.work import Compute, Plan, Training
+from surebound.reproduction.work import Compute, Training, WorkPlan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,8 +37,8 @@ def _work(scale: Scale) -> Compute:
     return Compute("propagation", (net.name, EPS, samples), compute, 10.0)
 
 
-def plan(scale: Scale) -> Plan:
-    return Plan((_network(scale),), computations=(_work(scale),))
+def plan(scale: Scale) -> WorkPlan:
+    return WorkPlan((_network(scale),), computations=(_work(scale),))
 
 
 def _cloud(axes: Axes, points: Any, lower: Any, upper: Any, nominal: Any) -> None:
@@ -100,7 +100,7 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
         f"{over}: at most {values['sampled']:.3f} in the samples; "
         f"bounded by {values['bound']:.3f} with elision, {values['bound_without_elision']:.3f} without."
     )
-    notes = (*((SMOKE_NOTE,) if scale is Scale.SMOKE else ()), f"Test image {values['index']}.")
+    notes = notes_at(scale, f"Test image {values['index']}.")
     numbers = (
         number(
             bench, net, figure="figure-2", bound=values["bound"], sampled=values["sampled"], eps=values["eps"]

@@ -10,9 +10,9 @@ from surebound.report.figure import SERIES, Figure
 from surebound.report.table import Cell, Table
 from surebound.report.verdicts import radius_text
 from surebound.reproduction.artefacts.base import (
-    SMOKE_NOTE,
     Artefact,
     Drawn,
+    notes_at,
     number,
     points,
     shortened,
@@ -20,10 +20,10 @@ from surebound.reproduction.artefacts.base import (
     trained,
 )
 from surebound.reproduction.artefacts.paper import METHODS
-from surebound.reproduction.artefacts.results_table import LAPTOP
+from surebound.reproduction.artefacts.results_table import scheduled
 from surebound.reproduction.bench import Bench
-from surebound.reproduction.scale import Scale, known, training
-from surebound.reproduction.work import Check, Plan, Training
+from surebound.reproduction.scale import Scale, known
+from surebound.reproduction.work import Check, Training, WorkPlan
 from surebound.search.stages import Clean, CrownBounds, IntervalBounds, PgdAttack
 from surebound.verify import Cascade
 
@@ -61,9 +61,8 @@ def _radii(scale: Scale) -> tuple[Fraction, ...]:
 def _cascade(scale: Scale, method: str) -> Cascade:
     if scale is Scale.PAPER:
         return scale.complete
-    if (
-        scale is Scale.LAPTOP and method == "wong"
-    ):  # intervals prove nothing of a network that was not trained for them
+    if scale is Scale.LAPTOP and method == "wong":
+        # Intervals prove nothing of a network that was not trained for them.
         attack = PgdAttack(steps=40, restarts=2)
         return Cascade("curve-wong", (Clean(), IntervalBounds(), attack, CrownBounds("crown")))
     attack = PgdAttack(steps=5, restarts=1) if scale is Scale.SMOKE else PgdAttack(steps=40, restarts=2)
@@ -84,23 +83,20 @@ def _curves(scale: Scale) -> list[_Curve]:
         for net in scale.nets:
             for radius in radii:
                 if known("mnist", net, method, radius):
-                    steps, batch = LAPTOP[("mnist", method)]
-                    run = training(
-                        scale, "mnist", net, method, radius, laptop_steps=steps, laptop_batch=batch
-                    )
+                    run = scheduled(scale, "mnist", net, method, radius)
                     check = Check(run, _radii(scale), _cascade(scale, method), images)
                     found.append(_Curve(method, net, radius, run, check))
     return found
 
 
-def plan(scale: Scale) -> Plan:
+def plan(scale: Scale) -> WorkPlan:
     curves = _curves(scale)
     missing = [
         f"{METHODS[m]}: this version has no preset mnist-small-{m}"
         for m in TRAINED[scale]
         if m not in {c.method for c in curves}
     ]
-    return Plan(tuple(c.training for c in curves), tuple(c.check for c in curves), missing=tuple(missing))
+    return WorkPlan(tuple(c.training for c in curves), tuple(c.check for c in curves), missing=tuple(missing))
 
 
 def _accuracies(bench: Bench, curve: _Curve, key: str) -> list[float]:
@@ -156,27 +152,18 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
     for c in curves:
         proved, alive = _accuracies(bench, c, "verified"), _accuracies(bench, c, "pgd")
         for eps, p, a in zip(c.check.radii, proved, alive, strict=True):
-            rows.append(
-                (
-                    METHODS[c.method],
-                    c.net,
-                    c.radius,
-                    c.training.schedule,
-                    radius_text(eps),
-                    points(a),
-                    points(p),
-                )
-            )
+            trained_as = METHODS[c.method], c.net, c.radius, c.training.schedule
+            rows.append((*trained_as, radius_text(eps), points(a), points(p)))
     columns = ("method", "network", "ε train", "schedule", "ε", "survives PGD", "proved")
     images = curves[0].check.images
-    notes = [
-        *([SMOKE_NOTE] if scale is Scale.SMOKE else []),
+    notes = notes_at(
+        scale,
         f"{'All' if images is None else f'The first {images:,}'} test images; "
         f"stages: {', '.join(_cascade(scale, 'ibp').names)}{_others(scale)}. The paper's verified curves are by MIP.",
         shortened([c.training for c in curves]),
         *plan(scale).missing,
-    ]
-    table = Table("figure-3", columns, tuple(rows), "Accuracy by radius", tuple(n for n in notes if n))
+    )
+    table = Table("figure-3", columns, tuple(rows), "Accuracy by radius", notes)
     numbers = tuple(
         number(bench, c.training, figure="figure-3", radii=[str(r) for r in c.check.radii],
                proved=_accuracies(bench, c, "verified"), pgd=_accuracies(bench, c, "pgd"))

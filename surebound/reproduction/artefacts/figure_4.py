@@ -8,11 +8,11 @@ import numpy as np
 
 from surebound.report.figure import MUTED, PROVED, Figure
 from surebound.report.table import Table
-from surebound.reproduction.artefacts.base import SMOKE_NOTE, Artefact, Drawn, computed
+from surebound.reproduction.artefacts.base import Artefact, Drawn, computed, notes_at
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.polytope import evolution
 from surebound.reproduction.scale import Scale
-from surebound.reproduction.work import Compute, Plan
+from surebound.reproduction.work import Compute, WorkPlan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -23,8 +23,8 @@ def _work(scale: Scale) -> Compute:
     return Compute("polytope", (steps, side), lambda bench: evolution(steps, side=side), 15.0)
 
 
-def plan(scale: Scale) -> Plan:
-    return Plan(computations=(_work(scale),))
+def plan(scale: Scale) -> WorkPlan:
+    return WorkPlan(computations=(_work(scale),))
 
 
 def _picture(frames: list[dict[str, Any]]) -> Figure:
@@ -64,8 +64,8 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
         loose = float(np.prod(box) / max(float(np.prod(sampled)), 1e-12))
         rows.append((frame["step"], f"{loose:.3g}", f"{frame['correct']} of 13", f"{frame['proved']} of 13"))
     columns = ("step", "area of the box / of the samples' box", "correct", "proved")
-    notes = (
-        *((SMOKE_NOTE,) if scale is Scale.SMOKE else ()),
+    notes = notes_at(
+        scale,
         f"Seed {values['seed']}; 13 points, five of them positive, at an l-infinity distance of at least 0.16: twice "
         "the radius of 0.08, while the paper says 0.08. At 0.08 balls of different classes may overlap. The radius "
         "grows over the first half of the steps; the paper does not give its schedule.",

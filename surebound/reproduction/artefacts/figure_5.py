@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from surebound.experiment.metrics import read_metrics
 from surebound.report.figure import SERIES, Figure
-from surebound.reproduction.artefacts.base import SMOKE_NOTE, Artefact, Drawn, number, shortened, trained
+from surebound.reproduction.artefacts.base import Artefact, Drawn, notes_at, number, shortened, trained
 from surebound.reproduction.artefacts.paper import METHODS
 from surebound.reproduction.artefacts.table_5 import quartiles, shortened_run
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.scale import Scale
-from surebound.reproduction.work import Plan, Training
+from surebound.reproduction.work import Training, WorkPlan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -28,8 +28,8 @@ def _runs(scale: Scale) -> dict[str, list[Training]]:
     }
 
 
-def plan(scale: Scale) -> Plan:
-    return Plan(tuple(run for runs in _runs(scale).values() for run in runs))
+def plan(scale: Scale) -> WorkPlan:
+    return WorkPlan(tuple(run for runs in _runs(scale).values() for run in runs))
 
 
 Band = list[tuple[int, float, float, float]]  # step, median, quartiles
@@ -85,18 +85,18 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
         f"Medians over {count} seeds; shaded: the quartiles.",
     )
     every = [run for group in runs.values() for run in group]
-    notes = [
-        *([SMOKE_NOTE] if scale is Scale.SMOKE else []),
+    notes = notes_at(
+        scale,
         "Measured during training on held-out images: the first 1,000 without attack, the first 200 with 20 steps of "
         "PGD. The paper shows ten large networks; laptop scale has three small ones, trained for ε = 0.4.",
         shortened(every),
-    ]
+    )
     finals = {m: b["pgd"][-1][1] for m, b in bands.items() if b["pgd"]}
     headline = "PGD accuracy at ε = 0.3 at the end: " + ", ".join(
         f"{METHODS[m]} {v:.1f} %" for m, v in finals.items()
     )
     numbers = tuple(number(bench, run, figure="figure-5") for run in every)
-    return Drawn((trained(bench, every),), (figure,), headline + ".", tuple(n for n in notes if n), numbers)
+    return Drawn((trained(bench, every),), (figure,), headline + ".", notes, numbers)
 
 
 ARTEFACT = Artefact("figure-5", "training-curves", "Training curves over seeds", plan, draw)

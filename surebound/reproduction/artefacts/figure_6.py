@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from surebound.errors import InputError
 from surebound.report.figure import Figure
 from surebound.report.table import Cell, Table
-from surebound.reproduction.artefacts.base import SMOKE_NOTE, Artefact, Drawn, number, shortened, trained
+from surebound.reproduction.artefacts.base import Artefact, Drawn, notes_at, number, shortened, trained
 from surebound.reproduction.artefacts.paper import DATA, METHODS
-from surebound.reproduction.artefacts.results_table import LAPTOP
+from surebound.reproduction.artefacts.results_table import scheduled
 from surebound.reproduction.bench import Bench
-from surebound.reproduction.scale import Scale, fakes, known, training
-from surebound.reproduction.work import Plan, Training
+from surebound.reproduction.scale import Scale, fakes, known
+from surebound.reproduction.work import Training, WorkPlan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -39,19 +39,16 @@ def _networks(scale: Scale) -> dict[tuple[str, str], Training]:
     found = {}
     for (data, method), radius in RADII[scale].items():
         if known(data, "small", method, radius):
-            steps, batch = LAPTOP.get((data, method), (None, None))
-            found[(data, method)] = training(
-                scale, data, "small", method, radius, laptop_steps=steps, laptop_batch=batch
-            )
+            found[(data, method)] = scheduled(scale, data, "small", method, radius)
     return found
 
 
-def plan(scale: Scale) -> Plan:
+def plan(scale: Scale) -> WorkPlan:
     found = _networks(scale)
     missing = tuple(
         f"no preset {d}-small-{m} in this version" for d, m in RADII[scale] if (d, m) not in found
     )
-    return Plan(tuple(found.values()), missing=missing, fake=fakes(scale, *{data for data, _ in found}))
+    return WorkPlan(tuple(found.values()), missing=missing, fake=fakes(scale, *{data for data, _ in found}))
 
 
 def first_filters(model: nn.Module) -> Tensor:
@@ -121,14 +118,14 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
         )
         numbers.append(number(bench, run, figure="figure-6", sparsity=share, hoyer=even))
     columns = ("data", "method", "ε train", "schedule", "weights near zero", "Hoyer sparsity")
-    notes = [
-        *([SMOKE_NOTE] if scale is Scale.SMOKE else []),
+    notes = notes_at(
+        scale,
         f"Near zero: below {100 * THRESHOLD:.0f} % of the layer's largest weight. Hoyer: 0 is even, 1 a single weight. "
         "The paper shows pictures only.",
         shortened(list(networks.values())),
         *plan(scale).missing,
-    ]
-    table = Table("figure-6", columns, tuple(rows), "First-layer filters", tuple(n for n in notes if n))
+    )
+    table = Table("figure-6", columns, tuple(rows), "First-layer filters", notes)
     figure = Figure(
         "figure-6", "First-layer filters of each network", paint, (9.0, 0.95 * len(filters) + 0.2),
         "Blue negative, red positive; three channels as colours around grey. The first sixteen filters.",

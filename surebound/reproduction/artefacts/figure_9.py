@@ -8,7 +8,7 @@ import numpy as np
 
 from surebound.report.figure import BROKEN, INK, SERIES, Figure
 from surebound.reproduction.artefacts import gap_case
-from surebound.reproduction.artefacts.base import SMOKE_NOTE, Artefact, Drawn, number
+from surebound.reproduction.artefacts.base import Artefact, Drawn, notes_at, number
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.scale import Scale
 
@@ -65,7 +65,7 @@ def _rgb(colour: str) -> tuple[float, float, float]:
 
 def draw(bench: Bench, scale: Scale) -> Drawn:
     values = bench.values(gap_case.case(scale))
-    notes = (SMOKE_NOTE,) if scale is Scale.SMOKE else ()
+    notes = notes_at(scale)
     if not values["found"]:
         return Drawn(headline=gap_case.nothing_found(values, scale), notes=notes)
     _, pgd, exact = values["end_losses"]

@@ -8,7 +8,7 @@ from surebound.attack.methods import PGD
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.gap import gap
 from surebound.reproduction.scale import Scale, training
-from surebound.reproduction.work import Check, Compute, Plan, Training
+from surebound.reproduction.work import Check, Compute, Training, WorkPlan
 
 
 def network(scale: Scale) -> Training:
@@ -37,9 +37,9 @@ def case(scale: Scale) -> Compute:
     return Compute("gap", (wanted.network.name, wanted.request, attack, side), compute, 60.0)
 
 
-def plan(scale: Scale) -> Plan:
+def plan(scale: Scale) -> WorkPlan:
     """Network, search, picture."""
-    return Plan((network(scale),), (check(scale),), (case(scale),))
+    return WorkPlan((network(scale),), (check(scale),), (case(scale),))
 
 
 def nothing_found(values: dict[str, object], scale: Scale) -> str:

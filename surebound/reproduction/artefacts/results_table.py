@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -11,9 +11,10 @@ from surebound.report.table import Cell, Table
 from surebound.report.verdicts import radius_text
 from surebound.reproduction.artefacts.base import (
     QUOTED,
-    SMOKE_NOTE,
+    Artefact,
     Drawn,
     difference,
+    notes_at,
     number,
     points,
     shortened,
@@ -23,7 +24,7 @@ from surebound.reproduction.artefacts.base import (
 from surebound.reproduction.artefacts.paper import DATA, METHODS, Row
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.scale import Scale, fakes, known, training
-from surebound.reproduction.work import Check, Plan, Training
+from surebound.reproduction.work import Check, Training, WorkPlan
 
 # Steps (and batch) at laptop scale; None keeps the paper's schedule.
 LAPTOP: dict[tuple[str, str], tuple[int | None, int | None]] = {
@@ -35,6 +36,12 @@ LAPTOP: dict[tuple[str, str], tuple[int | None, int | None]] = {
     ("svhn", "ibp"): (6_000, 100),
 }
 VERIFIABLE = ("ibp", "bn-ibp", "wong", "crown-ibp")
+
+
+def scheduled(scale: Scale, data: str, net: str, method: str, radius: str) -> Training:
+    """A preset's run at a scale, at laptop scale on the schedule of LAPTOP."""
+    steps, batch = LAPTOP.get((data, method), (None, None))
+    return training(scale, data, net, method, radius, laptop_steps=steps, laptop_batch=batch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +70,7 @@ def _line(row: Row, scale: Scale, net: str) -> Line:
     costly = row.method == "wong" and row.eps_train != "0.1"
     if scale is Scale.LAPTOP and (costly or (row.data, row.method) not in LAPTOP):
         return Line(row, why_not=f"{_name(row, net)}: not trained at scale {scale}")
-    steps, batch = LAPTOP.get((row.data, row.method), (None, None))
-    found = training(scale, row.data, net, row.method, radius, laptop_steps=steps, laptop_batch=batch)
+    found = scheduled(scale, row.data, net, row.method, radius)
     cascade = scale.complete_for(row.method) if row.method in VERIFIABLE else scale.attacked
     return Line(row, found, Check(found, (row.eps,), cascade, scale.images))
 
@@ -83,7 +89,7 @@ def smoke_part(rows: Sequence[Row], scale: Scale) -> Sequence[Row]:
     return [r for r in rows if r.radius == first.get(r.data) and (r.quoted or r.method in ("nominal", "ibp"))]
 
 
-def plan_of(found: Sequence[Line], scale: Scale) -> Plan:
+def plan_of(found: Sequence[Line], scale: Scale) -> WorkPlan:
     """The work behind the lines; equal runs once, radii of one network together."""
     trainings = {line.training.name: line.training for line in found if line.training is not None}
     radii: dict[tuple[str, str], set[Fraction]] = {}
@@ -98,10 +104,10 @@ def plan_of(found: Sequence[Line], scale: Scale) -> Plan:
     )
     missing = tuple(dict.fromkeys(line.why_not for line in found if line.why_not))
     data = sorted({line.row.data for line in found if line.training is not None})
-    return Plan(tuple(trainings.values()), merged, missing=missing, fake=fakes(scale, *data))
+    return WorkPlan(tuple(trainings.values()), merged, missing=missing, fake=fakes(scale, *data))
 
 
-def check_for(plan: Plan, line: Line) -> Check | None:
+def check_for(plan: WorkPlan, line: Line) -> Check | None:
     """The merged check that covers a line."""
     if line.check is None:
         return None
@@ -133,18 +139,30 @@ def draw_lines(bench: Bench, scale: Scale, found: Sequence[Line], name: str, cap
             )  # fmt: skip
         rows.append(_cells(line, values))
     trainings = list(plan.trainings)
-    notes = [
+    notes = notes_at(
+        scale,
         "Errors in percent; Δ is ours minus the paper's, in points. The paper takes the best of three networks and "
         "several radii; ours are the small network unless a row says otherwise. "
         f"“{QUOTED}” rows are results of others that the paper quotes; nobody ran them again.",
         _images_note(scale, numbers),
         shortened(trainings),
         *plan.missing,
-    ]
-    if scale is Scale.SMOKE:
-        notes.insert(0, SMOKE_NOTE)
-    table = Table(name, COLUMNS, tuple(rows), caption, tuple(note for note in notes if note))
+    )
+    table = Table(name, COLUMNS, tuple(rows), caption, notes)
     return Drawn((table, trained(bench, trainings)), headline=_headline(numbers), numbers=tuple(numbers))
+
+
+def results_artefact(
+    name: str, alias: str, title: str, caption: str, lines_at: Callable[[Scale], list[Line]]
+) -> Artefact:
+    """A table of lines."""
+    return Artefact(
+        name,
+        alias,
+        title,
+        lambda scale: plan_of(lines_at(scale), scale),
+        lambda bench, scale: draw_lines(bench, scale, lines_at(scale), name, caption),
+    )
 
 
 def _cells(line: Line, values: tuple[float | None, float | None, float | None]) -> tuple[Cell, ...]:
@@ -162,9 +180,7 @@ def _cells(line: Line, values: tuple[float | None, float | None, float | None]) 
 
 def _images_note(scale: Scale, numbers: Sequence[dict[str, object]]) -> str:
     counts = sorted({int(str(n["images"])) for n in numbers})
-    if not counts or scale is Scale.PAPER:
-        return ""
-    if scale is Scale.SMOKE:
+    if not counts or scale is not Scale.LAPTOP:
         return ""
     return (
         f"Ours are measured on the first {counts[-1]:,} test images; one image is {100 / counts[-1]:.2g} points. "

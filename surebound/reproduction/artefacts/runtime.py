@@ -5,12 +5,12 @@ from __future__ import annotations
 from surebound.experiment.config import Config
 from surebound.experiment.presets import preset
 from surebound.report.table import Cell, Table
-from surebound.reproduction.artefacts.base import SMOKE_NOTE, Artefact, Drawn, computed, difference
+from surebound.reproduction.artefacts.base import Artefact, Drawn, computed, difference, notes_at
 from surebound.reproduction.artefacts.paper import METHODS, RUNTIME
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.runtime import epochs
-from surebound.reproduction.scale import Scale, known
-from surebound.reproduction.work import Compute, Plan
+from surebound.reproduction.scale import Scale, known, preset_name
+from surebound.reproduction.work import Compute, WorkPlan
 
 
 def _configs(scale: Scale) -> dict[str, Config]:
@@ -20,7 +20,7 @@ def _configs(scale: Scale) -> dict[str, Config]:
     for method in RUNTIME:
         radius = "" if method == "nominal" else "0.1"
         if known("mnist", "small", method, radius):
-            found[method] = preset("-".join(p for p in ("mnist", "small", method, radius) if p))
+            found[method] = preset(preset_name("mnist", "small", method, radius))
     return found
 
 
@@ -35,13 +35,13 @@ def _work(scale: Scale) -> Compute:
     )
 
 
-def plan(scale: Scale) -> Plan:
+def plan(scale: Scale) -> WorkPlan:
     missing = tuple(
         f"{METHODS[m]}: this version has no preset mnist-small-{m}"
         for m in RUNTIME
         if m not in _configs(scale) and scale is not Scale.SMOKE
     )
-    return Plan(computations=(_work(scale),), missing=missing)
+    return WorkPlan(computations=(_work(scale),), missing=missing)
 
 
 def ratios(rounds: dict[str, list[float]], method: str) -> tuple[float, float]:
@@ -74,15 +74,17 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
     )  # fmt: skip
     low, high = ratios(rounds, "ibp")
     steady = high <= 1.25 * low
-    notes = (
-        *((SMOKE_NOTE,) if scale is Scale.SMOKE else ()),
+    notes = notes_at(
+        scale,
         f"Small network, MNIST shapes, {values['threads']} thread(s), initial weights, full radius, batches of 32 of "
         f"random images; the methods took turns over {len(rounds['nominal'])} rounds and the best of each counts. "
         "Absolute seconds belong to this machine.",
-        *(() if steady else ("The machine was busy: single rounds disagree by more than the difference to the paper; "
-                             "Δ says nothing. Measure again on an idle machine.",)),
+        ""
+        if steady
+        else "The machine was busy: single rounds disagree by more than the difference to the paper; Δ says nothing. "
+        "Measure again on an idle machine.",
         *plan(scale).missing,
-    )  # fmt: skip
+    )
     table = Table("runtime", columns, tuple(rows), "Cost of an epoch", notes)
     best = seconds["ibp"] / seconds["nominal"]
     headline = (

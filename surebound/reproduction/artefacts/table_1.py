@@ -11,7 +11,7 @@ from surebound.reproduction.artefacts.base import Artefact, Drawn
 from surebound.reproduction.artefacts.paper import ARCHITECTURES
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.scale import Scale
-from surebound.reproduction.work import Plan
+from surebound.reproduction.work import WorkPlan
 
 CIFAR = (3, 32, 32)
 
@@ -42,4 +42,4 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
     return Drawn((table,), headline="All three networks have the paper's numbers of units and parameters.")
 
 
-ARTEFACT = Artefact("table-1", "architectures", "The networks", lambda scale: Plan(), draw)
+ARTEFACT = Artefact("table-1", "architectures", "The networks", lambda scale: WorkPlan(), draw)

@@ -6,10 +6,10 @@ from fractions import Fraction
 
 from surebound.report.table import Cell, Table
 from surebound.reproduction.artefacts.base import (
-    SMOKE_NOTE,
     Artefact,
     Drawn,
     difference,
+    notes_at,
     number,
     points,
     summary_of,
@@ -18,7 +18,7 @@ from surebound.reproduction.artefacts.base import (
 from surebound.reproduction.artefacts.paper import IMAGENET, METHODS
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.scale import Scale, fakes, training
-from surebound.reproduction.work import Check, Plan, Training
+from surebound.reproduction.work import Check, Training, WorkPlan
 
 EPS = Fraction(1, 255)
 
@@ -38,11 +38,11 @@ def _check(network: Training, scale: Scale) -> Check:
     return Check(network, (EPS,), scale.attacked, 10_000)
 
 
-def plan(scale: Scale) -> Plan:
+def plan(scale: Scale) -> WorkPlan:
     found = _networks(scale)
     missing = () if found else ("Laptop scale trains nothing here: the data need their publisher's consent.",)
     checks = tuple(_check(network, scale) for network in found.values())
-    return Plan(tuple(found.values()), checks, missing=missing, fake=fakes(scale, "imagenet64"))
+    return WorkPlan(tuple(found.values()), checks, missing=missing, fake=fakes(scale, "imagenet64"))
 
 
 def draw(bench: Bench, scale: Scale) -> Drawn:
@@ -63,8 +63,9 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
         "method", "schedule", "test error", "paper", "Δ", "PGD error", "paper ", "Δ ", "verified error", "paper  ",
         "Δ  ",
     )  # fmt: skip
-    notes = (
-        *((SMOKE_NOTE, "Smoke trains the small network instead.") if scale is Scale.SMOKE else ()),
+    notes = notes_at(
+        scale,
+        "Smoke trains the small network instead." if scale is Scale.SMOKE else "",
         "A WideResNet-10-10 on 56 x 56 crops, 1000 classes, ε = 1/255; verified by interval bounds only, as in the "
         "paper. At scale paper start it in several processes: torchrun --nproc-per-node 8 -m surebound train "
         "imagenet64-wrn-10-10-ibp-1-255, then hand the run to this command with --reuse.",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from surebound.report.table import Cell, Table
 from surebound.report.verdicts import radius_text
 from surebound.reproduction.artefacts.base import (
-    SMOKE_NOTE,
     Artefact,
     Drawn,
     difference,
+    notes_at,
     number,
     points,
     shortened,
@@ -19,7 +19,7 @@ from surebound.reproduction.artefacts.results_table import Line, check_for, line
 from surebound.reproduction.artefacts.table_4 import best_net
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.scale import Scale
-from surebound.reproduction.work import Plan
+from surebound.reproduction.work import WorkPlan
 from surebound.verdict import Status
 
 
@@ -31,7 +31,7 @@ def _lines(scale: Scale) -> list[Line]:
     return [line for row in rows for line in lines([row], scale, best_net(row, scale))]
 
 
-def plan(scale: Scale) -> Plan:
+def plan(scale: Scale) -> WorkPlan:
     return plan_of(_lines(scale), scale)
 
 
@@ -61,17 +61,14 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
     columns = (
         "data", "ε", "schedule", "IBP bound", "paper", "complete", "paper ", "gap", "paper  ", "Δ of the gap",
     )  # fmt: skip
-    notes = [
+    notes = notes_at(
+        scale,
         "Errors in percent. “complete” is what remains after the cascade (laptop: CROWN and branch and bound, 30 s an "
         "image; paper: MIP for ten minutes, then LP).",
         shortened(list(work.trainings)),
         *work.missing,
-    ]
-    if scale is Scale.SMOKE:
-        notes.insert(0, SMOKE_NOTE)
-    table = Table(
-        "table-3", columns, tuple(rows), "Tightness of interval bounds", tuple(n for n in notes if n)
     )
+    table = Table("table-3", columns, tuple(rows), "Tightness of interval bounds", notes)
     headline = (
         f"Interval bounds alone leave {min(gaps):.2f} to {max(gaps):.2f} points more open than the complete search."
         if gaps

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from surebound.reproduction.artefacts.base import Artefact, Drawn
 from surebound.reproduction.artefacts.paper import STATE_OF_THE_ART, Row
-from surebound.reproduction.artefacts.results_table import Line, draw_lines, lines, plan_of, smoke_part
-from surebound.reproduction.bench import Bench
+from surebound.reproduction.artefacts.results_table import Line, lines, results_artefact, smoke_part
 from surebound.reproduction.scale import Scale
-from surebound.reproduction.work import Plan
 
 
 def best_net(row: Row, scale: Scale) -> str:
@@ -22,13 +19,10 @@ def _lines(scale: Scale) -> list[Line]:
     return [line for row in rows for line in lines([row], scale, best_net(row, scale))]
 
 
-def plan(scale: Scale) -> Plan:
-    return plan_of(_lines(scale), scale)
-
-
-def draw(bench: Bench, scale: Scale) -> Drawn:
-    caption = "Comparison with the state of the art: clean, PGD and verified error"
-    return draw_lines(bench, scale, _lines(scale), "table-4", caption)
-
-
-ARTEFACT = Artefact("table-4", "state-of-the-art", "Comparison with the state of the art", plan, draw)
+ARTEFACT = results_artefact(
+    "table-4",
+    "state-of-the-art",
+    "Comparison with the state of the art",
+    "Comparison with the state of the art: clean, PGD and verified error",
+    _lines,
+)

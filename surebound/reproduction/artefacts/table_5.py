@@ -7,10 +7,10 @@ from statistics import median
 
 from surebound.report.table import Cell, Table
 from surebound.reproduction.artefacts.base import (
-    SMOKE_NOTE,
     Artefact,
     Drawn,
     difference,
+    notes_at,
     number,
     points,
     shortened,
@@ -19,7 +19,7 @@ from surebound.reproduction.artefacts.base import (
 from surebound.reproduction.artefacts.paper import ABLATION
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.scale import Scale, training
-from surebound.reproduction.work import Plan, Training
+from surebound.reproduction.work import Training, WorkPlan
 from surebound.train.methods import IBP
 
 VARIANTS = {
@@ -57,8 +57,8 @@ def _runs(scale: Scale) -> dict[tuple[str, str], list[Training]]:
     return found
 
 
-def plan(scale: Scale) -> Plan:
-    return Plan(tuple(run for runs in _runs(scale).values() for run in runs))
+def plan(scale: Scale) -> WorkPlan:
+    return WorkPlan(tuple(run for runs in _runs(scale).values() for run in runs))
 
 
 def quartiles(values: list[float]) -> tuple[float, float, float]:
@@ -80,6 +80,7 @@ def quartiles(values: list[float]) -> tuple[float, float, float]:
 
 def draw(bench: Bench, scale: Scale) -> Drawn:
     runs, rows, numbers = _runs(scale), list[tuple[Cell, ...]](), []
+    every = [run for group in runs.values() for run in group]
     for (net, variant), group in runs.items():
         results = [bench.facts(run)["results"] for run in group]
         errors = [100 * r["verified_error"][EPS] for r in results]
@@ -99,18 +100,16 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
         "network", "training", "schedule", "seeds", "median", "0.25", "0.75", "paper's median", "0.25 ", "0.75 ", "Δ",
         "clean error (median)",
     )  # fmt: skip
-    notes = [
+    notes = notes_at(
+        scale,
         "Verified error by interval bounds with elision at ε = 0.4, on all test images; quartiles over seeds. Without "
         "the schedule the paper reports at best 11.35 % accuracy, a constant prediction.",
-        shortened([run for group in runs.values() for run in group]),
-    ]
-    if scale is Scale.SMOKE:
-        notes.insert(0, SMOKE_NOTE)
-    table = Table("table-5", columns, tuple(rows), "Ablation", tuple(n for n in notes if n))
+        shortened(every),
+    )
+    table = Table("table-5", columns, tuple(rows), "Ablation", notes)
     best = next(r for r in rows if r[1] == list(VARIANTS)[-1])
     first = rows[0]
     headline = f"Small network: {first[4]} with the schedule alone, {best[4]} with cross-entropy and elision."
-    every = [run for group in runs.values() for run in group]
     return Drawn((table, trained(bench, every)), headline=headline, numbers=tuple(numbers))
 
 

@@ -42,7 +42,7 @@ class Bend:
 
 
 @dataclass(frozen=True)
-class _Line:
+class _PointwiseLine:
     slope: Tensor  # in the network's dtype
     intercept: Tensor  # float64
 
@@ -83,11 +83,11 @@ def function_lines(ctx: Context, f: Activation, bend: Bend | None, x: Interval, 
         below, above = _flat(x, out.lower), _flat(x, out.upper)
     error = _own_error(ctx, f, out)
     middle = (low + high) / 2
-    below = _better(_Line(below.slope, below.intercept - error), _flat(x, out.lower), middle, 1.0)
-    above = _better(_Line(above.slope, above.intercept + error), _flat(x, out.upper), middle, -1.0)
+    below = _better(_PointwiseLine(below.slope, below.intercept - error), _flat(x, out.lower), middle, 1.0)
+    above = _better(_PointwiseLine(above.slope, above.intercept + error), _flat(x, out.upper), middle, -1.0)
     if ctx.soundness is Soundness.NONE:
         dtype = x.dtype
-        below, above = (_Line(line.slope, line.intercept.to(dtype)) for line in (below, above))
+        below, above = (_PointwiseLine(line.slope, line.intercept.to(dtype)) for line in (below, above))
     return lines(ctx, (x,), (below.slope,), below.intercept, (above.slope,), above.intercept)
 
 
@@ -96,15 +96,17 @@ def _natively(f: Activation, dtype: torch.dtype, x: Tensor) -> Tensor:
     return f.fn(x.to(dtype)).double()
 
 
-def _flat(x: Interval, value: Tensor) -> _Line:
-    return _Line(torch.zeros_like(x.lower), value.double())
+def _flat(x: Interval, value: Tensor) -> _PointwiseLine:
+    return _PointwiseLine(torch.zeros_like(x.lower), value.double())
 
 
-def _better(line: _Line, flat: _Line, middle: Tensor, sign: float) -> _Line:
+def _better(line: _PointwiseLine, flat: _PointwiseLine, middle: Tensor, sign: float) -> _PointwiseLine:
     """Choose the line that is closer at the middle; the flat one where the other is not a number."""
     keep = sign * (line.slope.double() * middle + line.intercept) >= sign * flat.intercept
     keep = keep & line.slope.isfinite() & line.intercept.isfinite()
-    return _Line(torch.where(keep, line.slope, flat.slope), torch.where(keep, line.intercept, flat.intercept))
+    return _PointwiseLine(
+        torch.where(keep, line.slope, flat.slope), torch.where(keep, line.intercept, flat.intercept)
+    )
 
 
 def _own_error(ctx: Context, f: Activation, out: Interval) -> Tensor:
@@ -119,7 +121,9 @@ def _own_error(ctx: Context, f: Activation, out: Interval) -> Tensor:
     return jump + ((f.ulps + 1) * size + f.absolute) * rate + (f.underflow + 2) * least
 
 
-def _tangent_and_chord(f: Activation, x: Interval, low: Tensor, high: Tensor) -> tuple[_Line, _Line]:
+def _tangent_and_chord(
+    f: Activation, x: Interval, low: Tensor, high: Tensor
+) -> tuple[_PointwiseLine, _PointwiseLine]:
     """Return the lower and upper line: tangent at the middle and chord, on the sides where they belong."""
     middle, derivative = (low + high) / 2, f.derivative
     if derivative is None:
@@ -132,13 +136,13 @@ def _tangent_and_chord(f: Activation, x: Interval, low: Tensor, high: Tensor) ->
     lost = (exact - slope.double()).abs() * (high - low) + FUNCTION_ERROR * (
         value.abs() + exact.abs() * largest_size(low, high)
     )
-    tangent = _Line(slope, value - slope.double() * middle - sign * lost)
+    tangent = _PointwiseLine(slope, value - slope.double() * middle - sign * lost)
     at_low, at_high = f.fn(low), f.fn(high)
     width = torch.where(high > low, high - low, torch.ones_like(low))
     slope = ((at_high - at_low) / width).to(x.dtype)
     ends = torch.stack([at_low - slope.double() * low, at_high - slope.double() * high])
     lost = FUNCTION_ERROR * (at_low.abs() + at_high.abs() + slope.double().abs() * largest_size(low, high))
-    chord = _Line(slope, (ends.amax(0) if sign > 0 else ends.amin(0)) + sign * lost)
+    chord = _PointwiseLine(slope, (ends.amax(0) if sign > 0 else ends.amin(0)) + sign * lost)
     return (tangent, chord) if sign > 0 else (chord, tangent)
 
 
@@ -156,7 +160,7 @@ def _grid(
     parts: int,
     kinks: tuple[float | Tensor, ...],
     curvature: Tensor,
-) -> tuple[_Line, _Line]:
+) -> tuple[_PointwiseLine, _PointwiseLine]:
     """Return the best lines among a few slopes, each as close as the grid allows."""
     slopes = list(_slopes(f, x, low, high))
     tops = [torch.full_like(low, -torch.inf) for _ in slopes]
@@ -180,7 +184,7 @@ def _grid(
     above = below = None
     for slope, top, bottom in zip(slopes, tops, bottoms, strict=True):
         slack = gap + FUNCTION_ERROR * (largest + slope.double().abs() * largest_size(low, high))
-        upper, lower = _Line(slope, top + slack), _Line(slope, bottom - slack)
+        upper, lower = _PointwiseLine(slope, top + slack), _PointwiseLine(slope, bottom - slack)
         above = upper if above is None else _closer(above, upper, middle, -1.0)
         below = lower if below is None else _closer(below, lower, middle, 1.0)
     if above is None or below is None:  # _slopes gives at least the chord
@@ -188,10 +192,10 @@ def _grid(
     return below, above
 
 
-def _closer(first: _Line, second: _Line, middle: Tensor, sign: float) -> _Line:
+def _closer(first: _PointwiseLine, second: _PointwiseLine, middle: Tensor, sign: float) -> _PointwiseLine:
     at_first, at_second = (line.slope.double() * middle + line.intercept for line in (first, second))
     keep = ~(sign * at_second > sign * at_first)
-    return _Line(
+    return _PointwiseLine(
         torch.where(keep, first.slope, second.slope), torch.where(keep, first.intercept, second.intercept)
     )
 

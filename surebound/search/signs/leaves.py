@@ -18,10 +18,10 @@ from torch import Tensor
 from surebound.bounds.reduced.passes import Multipliers, Pass, Passes
 from surebound.bounds.reduced.targets import Targets
 from surebound.search.signs.domains import Domains
-from surebound.solvers import Outcome, Problem, SolverStatus
+from surebound.solvers import MathProgram, SolverOutcome, SolverStatus
 
 Vector = NDArray[np.float64]
-Solve = Callable[[Problem], Outcome]
+Solve = Callable[[MathProgram], SolverOutcome]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ class _Program:
     def several(self) -> bool:
         return len(self.rows.constant) > 1
 
-    def problem(self) -> Problem:
+    def problem(self) -> MathProgram:
         n, more = len(self.lower), int(self.several)
         objective = np.append(np.zeros(n), 1.0) if self.several else self.rows.matrix[0]
         matrix, least = self.splits.matrix, -self.splits.constant
@@ -120,7 +120,7 @@ class _Program:
             last = np.where(np.arange(len(whole)) < len(self.rows.matrix), -1.0, 0.0)
             matrix = np.hstack([whole, last[:, None]])
             least = np.concatenate([-self.rows.constant, least])
-        return Problem(
+        return MathProgram(
             objective=objective,
             offset=0.0 if self.several else float(self.rows.constant[0]),
             matrix=scipy.sparse.csr_array(matrix),
@@ -143,7 +143,7 @@ class _Program:
         spread[self.valid] = sizes[:count] / total
         return torch.from_numpy(spread).unsqueeze(0), sizes[count:] / total
 
-    def point(self, outcome: Outcome) -> Tensor | None:
+    def point(self, outcome: SolverOutcome) -> Tensor | None:
         return None if outcome.point is None else torch.from_numpy(outcome.point[: len(self.lower)].copy())
 
 
@@ -167,7 +167,7 @@ def _contradiction(
 ) -> Vector | None:
     """Return multipliers for a leaf that holds no input: those of the least total violation, scaled up."""
     count, inputs = splits.matrix.shape
-    elastic = Problem(
+    elastic = MathProgram(
         objective=np.concatenate([np.zeros(inputs), -np.ones(count)]),
         offset=0.0,
         matrix=scipy.sparse.csr_array(scipy.sparse.hstack([splits.matrix, scipy.sparse.identity(count)])),

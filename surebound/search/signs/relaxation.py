@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from surebound.bounds.reduced.passes import Passes
-from surebound.bounds.reduced.targets import Row, Targets
+from surebound.bounds.reduced.targets import TargetRow, Targets
 from surebound.search.signs.domains import Domains
 from surebound.search.signs.leaves import Solve, Vector
-from surebound.solvers import Problem
+from surebound.solvers import MathProgram
 
 #: The coefficient of a ReLU's input may be so many times the largest one of a ReLU. A limit makes contradictory signs
 #: a program like any other: its optimum is then far below 0.
@@ -55,7 +55,7 @@ def optimum(targets: Targets, domain: Domains, own: Tensor, solve: Solve) -> Opt
     return Optimum(float(passes.upper(found)), x.clamp(passes.lower, passes.upper_end), gaps)
 
 
-def _problem(passes: Passes, row: Row, domain: Domains, largest: float) -> Problem | None:
+def _problem(passes: Passes, row: TargetRow, domain: Domains, largest: float) -> MathProgram | None:
     """Build the program: columns inputs, ReLU outputs y and inputs x, two slacks of each x; rows x, y between lines.
 
     Return None where a number is not finite, which no solver takes.
@@ -78,7 +78,7 @@ def _problem(passes: Passes, row: Row, domain: Domains, largest: float) -> Probl
     blocks = [[sparse.csr_array(-rows), one, one, -one]]
     blocks += [[output, -sparse.diags_array(slope), None, None] for slope in lines]
     none, free, slack = np.zeros(count), np.full(count, np.inf), np.zeros(2 * count)
-    return Problem(
+    return MathProgram(
         objective=objective,
         offset=offset,
         matrix=sparse.csr_array(sparse.block_array(blocks)),

@@ -18,7 +18,7 @@ from surebound.bounds.reduced.descent import descend
 from surebound.bounds.reduced.network import Reduced
 from surebound.bounds.reduced.passes import Multipliers, Pass, Passes
 from surebound.bounds.reduced.reduction import reduce_network
-from surebound.bounds.reduced.targets import Row, Targets
+from surebound.bounds.reduced.targets import TargetRow, Targets
 from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.numerics import SOLVER_FEASIBILITY, Soundness, proved
@@ -30,7 +30,7 @@ from surebound.search.signs.domains import Domains
 from surebound.search.signs.leaves import settle
 from surebound.search.signs.programs import Programs
 from surebound.search.workspace import Workspace
-from surebound.solvers import Limits, Outcome, Problem
+from surebound.solvers import Limits, MathProgram, SolverOutcome
 
 #: So many sub-problems are bounded before linear programs help, and so many at once where they bound all of them.
 PROGRAMS_AFTER = 64
@@ -134,7 +134,7 @@ class SignSplitter:
         entries = candidates(self.reduced, own, gaps[keep], batch, min(room, self.options.candidates))
         return choose(self.fast.passes, self._row(self.fast, batch), own, entries, batch, self.options.probe)
 
-    def _row(self, targets: Targets, batch: Domains) -> Row:
+    def _row(self, targets: Targets, batch: Domains) -> TargetRow:
         return targets.mixed(batch.case, batch.weights)
 
     def _open(self, batch: Domains) -> Tensor:
@@ -168,7 +168,7 @@ class SignSplitter:
         mixed, weights = mixed_upper(forms, offset.t(), box, valid)
         return torch.fmin(torch.where(valid, alone, torch.inf).amin(1), mixed), weights
 
-    def _solve(self, problem: Problem) -> Outcome:
+    def _solve(self, problem: MathProgram) -> SolverOutcome:
         limits = Limits(SOLVER_FEASIBILITY, max(0.0, min(self.tree.left, PROGRAM_SECONDS)))
         return self._workspace.solver(self.options.solver).solve(problem, limits)
 

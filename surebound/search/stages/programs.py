@@ -28,7 +28,7 @@ from surebound.search.question import Finding, Question, Questions
 from surebound.search.stages.base import Stage
 from surebound.search.tightening import tightened_bounds
 from surebound.search.workspace import Workspace
-from surebound.solvers import Limits, Outcome, Problem, SolverStatus, find
+from surebound.solvers import Limits, MathProgram, SolverOutcome, SolverStatus, find
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ class _Programs(Stage):
             return bounds
         budget = _Clock(self.tighten_share * clock.left)
 
-        def solve(problem: Problem) -> Outcome:
+        def solve(problem: MathProgram) -> SolverOutcome:
             limits = Limits(SOLVER_FEASIBILITY, budget.left, self.memory_bytes)
             return workspace.solver(self.solver).solve(problem, limits)
 
@@ -95,8 +95,8 @@ class _Programs(Stage):
         """Decide the cases of one box."""
 
     def _solve(
-        self, workspace: Workspace, problem: Problem, clock: _Clock, above: float | None = None
-    ) -> Outcome:
+        self, workspace: Workspace, problem: MathProgram, clock: _Clock, above: float | None = None
+    ) -> SolverOutcome:
         limits = Limits(
             SOLVER_FEASIBILITY, clock.left, self.memory_bytes, prove_below=0.0, falsify_above=above
         )
@@ -199,19 +199,19 @@ class _Group:
         """Return what a case is called."""
         return int(self.question.numbers[k])
 
-    def problem(self, k: int) -> Problem:
+    def problem(self, k: int) -> MathProgram:
         """Return the problem whose maximum is that of the smallest row of a case."""
         cases = self.question.cases
         valid = cases.valid[k]
         c, d = (v[valid].double().numpy() for v in (cases.c[k], cases.d[k]))
         return self.encoding.problem(c[0], float(d[0])) if len(d) == 1 else self.encoding.smallest(c, d)
 
-    def believed(self, outcome: Outcome, k: int) -> float:
+    def believed(self, outcome: SolverOutcome, k: int) -> float:
         """Return the solver's bound, unless the network itself already contradicts it."""
         floor = float(self.here[k])
         return outcome.bound if outcome.bound >= floor - WITNESS_MARGIN * max(1.0, abs(floor)) else math.inf
 
-    def witness(self, outcome: Outcome) -> Tensor | None:
+    def witness(self, outcome: SolverOutcome) -> Tensor | None:
         """Return the solver's point, if the network really fails there."""
         if outcome.point is None or not np.isfinite(outcome.point).all() or not outcome.objective > 0:
             return None

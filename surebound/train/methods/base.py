@@ -5,13 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from surebound.bounds.training.engine import TrainingPass, training_pass
 from surebound.errors import ConfigError
 from surebound.graph import Program
+from surebound.train.losses import cross_entropy, error
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +39,20 @@ class Batch:
                 "the method asks for the traced program but does not declare it: set `bound_based = True` on its class"
             )
         return self.traced
+
+    def bounded(self, **options: Any) -> TrainingPass:
+        """Bound the network over the batch's boxes; options are those of ``training_pass``."""
+        return training_pass(self.program, self.images, self.labels, self.epsilon, clip=self.clip, **options)
+
+    def mixed(self, logits: Tensor | None, robust: Tensor | None, scalars: dict[str, Tensor]) -> Loss:
+        """kappa · CE(logits) + (1 - kappa) · robust, of the parts that were computed; the clean error is a scalar."""
+        terms: list[Tensor] = []
+        if logits is not None:
+            terms.append(self.kappa * cross_entropy(logits, self.labels))
+            scalars = {"clean_error": error(logits.detach(), self.labels), **scalars}
+        if robust is not None:
+            terms.append((1.0 - self.kappa) * robust)
+        return Loss(sum(terms[1:], terms[0]), scalars)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from surebound.attack.inner import box
 from surebound.bounds.training.dual import bound_margins, fused_loss, relaxed_from, values_to_keep
-from surebound.bounds.training.engine import TrainingPass, training_pass
+from surebound.bounds.training.engine import TrainingPass
 from surebound.errors import ConfigError
 from surebound.interval import Interval
-from surebound.train.losses import cross_entropy, error, verified_error
+from surebound.train.losses import cross_entropy, verified_error
 from surebound.train.methods.base import Batch, Loss, Method
 
 
@@ -51,27 +51,17 @@ class CROWNIBP(Method):
         """The mixed loss; the passes whose weight is 0 are not computed."""
         beta = self.beta(batch.epsilon, batch.eps_train) if batch.epsilon > 0 else 0.0
         linear = beta > 0.0 and batch.kappa < 1.0
-        done = training_pass(
-            batch.program,
-            batch.images,
-            batch.labels,
-            batch.epsilon,
-            clip=batch.clip,
+        done = batch.bounded(
             clean=batch.kappa > 0.0,
             bounds=batch.kappa < 1.0,
             batch_statistics=batch.model.training,
             keep=values_to_keep(batch.program) if linear else (),
         )
-        terms: list[Tensor] = []
-        scalars: dict[str, Tensor] = {}
-        if done.logits is not None and batch.kappa > 0.0:
-            terms.append(batch.kappa * cross_entropy(done.logits, batch.labels))
-            scalars["clean_error"] = error(done.logits.detach(), batch.labels)
+        robust, scalars = None, {}
         if done.margins is not None:
             robust, margins = self._robust(batch, done, done.margins, beta if linear else 0.0)
-            terms.append((1.0 - batch.kappa) * robust)
             scalars["verified_error"] = verified_error(margins, batch.labels)
-        return Loss(sum(terms[1:], terms[0]), scalars)
+        return batch.mixed(done.logits if batch.kappa > 0.0 else None, robust, scalars)
 
     def _robust(
         self, batch: Batch, done: TrainingPass, interval: Tensor, beta: float

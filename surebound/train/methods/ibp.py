@@ -8,9 +8,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from surebound.attack.inner import box
-from surebound.bounds.training.engine import TrainingPass, training_pass
 from surebound.errors import ConfigError
-from surebound.train.losses import LOSSES, cross_entropy, error, verified_error
+from surebound.train.losses import LOSSES, verified_error
 from surebound.train.methods.base import Batch, Loss, Method
 from surebound.train.regularise import BoundRegulariser
 
@@ -38,35 +37,22 @@ class IBP(Method):
     def loss(self, batch: Batch) -> Loss:
         """The mixed loss; the pass whose weight is 0 is not computed."""
         intensity = self.regulariser.intensity(batch.epsilon, batch.eps_train) if self.regulariser else 0.0
-        done = training_pass(
-            batch.program,
-            batch.images,
-            batch.labels,
-            batch.epsilon,
-            clip=batch.clip,
+        done = batch.bounded(
             clean=batch.kappa > 0.0,
             bounds=batch.kappa < 1.0 or intensity > 0.0,
             elide=self.elide,
             batch_statistics=batch.model.training,
             record=intensity > 0.0,
         )
-        value, scalars = self._mix(done, batch)
-        if self.regulariser is not None and intensity > 0.0:
-            penalty = self.regulariser(done.pre_activations, input_radius(batch))
-            scalars["regulariser"] = penalty.detach()
-            value = value + intensity * penalty
-        return Loss(value, scalars)
-
-    def _mix(self, done: TrainingPass, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        terms: list[Tensor] = []
-        scalars: dict[str, Tensor] = {}
-        if done.logits is not None and batch.kappa > 0.0:
-            terms.append(batch.kappa * cross_entropy(done.logits, batch.labels))
-            scalars["clean_error"] = error(done.logits.detach(), batch.labels)
+        robust, scalars = None, {}
         if done.margins is not None and batch.kappa < 1.0:
-            terms.append((1.0 - batch.kappa) * LOSSES[self.objective](done.margins, batch.labels))
+            robust = LOSSES[self.objective](done.margins, batch.labels)
             scalars["verified_error"] = verified_error(done.margins.detach(), batch.labels)
-        return sum(terms[1:], terms[0]), scalars
+        loss = batch.mixed(done.logits if batch.kappa > 0.0 else None, robust, scalars)
+        if self.regulariser is None or intensity <= 0.0:
+            return loss
+        penalty = self.regulariser(done.pre_activations, input_radius(batch))
+        return Loss(loss.value + intensity * penalty, {**loss.scalars, "regulariser": penalty.detach()})
 
 
 def input_radius(batch: Batch) -> Tensor:

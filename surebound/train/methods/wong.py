@@ -10,13 +10,12 @@ from torch import Tensor, nn
 from surebound.attack.inner import box
 from surebound.bounds.linear.intermediate import relax
 from surebound.bounds.training.dual import bound_margins, values_to_keep
-from surebound.bounds.training.engine import training_pass
 from surebound.bounds.training.projections.estimate import Projections
 from surebound.bounds.training.projections.sketch import estimated_margins
 from surebound.errors import ConfigError
 from surebound.interval import Interval
 from surebound.numerics import Soundness
-from surebound.train.losses import cross_entropy, error, verified_error
+from surebound.train.losses import cross_entropy, verified_error
 from surebound.train.methods.base import Batch, Loss, Method
 
 
@@ -51,18 +50,15 @@ class Wong(Method):
 
     def loss(self, batch: Batch) -> Loss:
         """The mixed loss; the pass whose weight is 0 is not computed."""
-        terms: list[Tensor] = []
-        scalars: dict[str, Tensor] = {}
+        logits, robust, scalars = None, None, {}
         if batch.kappa > 0.0 or _learns_statistics(batch.model):
             logits = batch.model(batch.images)  # (B, K); in training mode it also updates running statistics
-            terms.append(batch.kappa * cross_entropy(logits, batch.labels))
-            scalars["clean_error"] = error(logits.detach(), batch.labels)
         if batch.kappa < 1.0:
             margins = self._margins(batch)
-            terms.append((1.0 - batch.kappa) * cross_entropy(margins, batch.labels))
+            robust = cross_entropy(margins, batch.labels)
             key = "estimated_error" if self.projections and batch.epsilon > 0 else "verified_error"
             scalars[key] = verified_error(margins.detach(), batch.labels)
-        return Loss(sum(terms[1:], terms[0]), scalars)
+        return batch.mixed(logits, robust, scalars)
 
     def _margins(self, batch: Batch) -> Tensor:
         """Margins (B, K) to minimise: bounds, or estimates of them."""
@@ -72,15 +68,7 @@ class Wong(Method):
                 batch.program, region, Soundness.NONE, own=True, slopes="upper", memory=self.memory
             )
             return bound_margins(relaxed, batch.labels)
-        done = training_pass(
-            batch.program,
-            batch.images,
-            batch.labels,
-            batch.epsilon,
-            clip=batch.clip,
-            clean=False,
-            keep=values_to_keep(batch.program),
-        )
+        done = batch.bounded(clean=False, keep=values_to_keep(batch.program))
         if batch.epsilon == 0.0 and done.margins is not None:  # a point needs no estimate
             return done.margins
         chosen = Projections(self.projections, batch.generator, self.memory)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from distributed import Client, LocalCluster
 
-from surebound.errors import VerificationError
+from surebound.errors import VerificationError, first_line
 from surebound.solvers.children import without_interrupts
 from surebound.verify.cluster import local_workers
 from surebound.verify.cluster.versions import Versions
@@ -44,7 +44,7 @@ def _client(cluster: str) -> Iterator[Client]:
             client = Client(where, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:  # TimeoutError is an OSError; ValueError: no such protocol
             raise VerificationError(
-                f"no scheduler answers at {cluster} within {CONNECT_SECONDS:g} s ({_first_line(error)}). "
+                f"no scheduler answers at {cluster} within {CONNECT_SECONDS:g} s ({first_line(error)}). "
                 "Start one with: dask scheduler; or try local:2"
             ) from None
         yield stack.enter_context(client)
@@ -87,11 +87,6 @@ def _complaints(found: Mapping[str, object]) -> Iterator[str]:
     ours = _ours()
     for address, theirs in sorted(found.items()):
         if not isinstance(theirs, Versions):
-            yield f"{address}: {_first_line(theirs)}"
+            yield f"{address}: {first_line(theirs)}"
         elif ours.differences(theirs):
             yield f"{address}: {ours.differences(theirs)}"
-
-
-def _first_line(error: object) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -22,7 +22,7 @@ from surebound.errors import VerificationError
 from surebound.search.workspace import Workspace
 from surebound.verify.cluster.versions import Versions
 from surebound.verify.identity import weights_hash
-from surebound.verify.work import Answer, Unit, Work
+from surebound.verify.work import Unit, UnitAnswer, Work
 
 
 class Refusal(VerificationError):
@@ -45,7 +45,7 @@ class Parcel:
     def __reduce__(self) -> tuple[Any, ...]:
         return Parcel, self._contents  # the opened work stays where it is
 
-    def answer(self, pickled: bytes) -> Answer:
+    def answer(self, pickled: bytes) -> UnitAnswer:
         """Run one unit here, with one thread as everywhere."""
         unit: Unit = pickle.loads(pickled)  # noqa: S301  (from our client, like the parcel itself)
         with self._lock, _one_thread():

@@ -17,7 +17,7 @@ from surebound.errors import VerificationError
 from surebound.verify.cluster.connect import connected
 from surebound.verify.cluster.parcel import Parcel, Refusal
 from surebound.verify.pool import Executor
-from surebound.verify.work import Answer, Unit, Work
+from surebound.verify.work import Unit, UnitAnswer, Work
 
 PATIENCE_SECONDS = 60.0  # how long to wait for a worker, or the scheduler, to come back
 _LOOK_SECONDS = 1.0
@@ -70,7 +70,7 @@ class ClusterPool(Executor):
         self._under_way[future.key] = (unit, worker, future)
         future.add_done_callback(self._done.put)
 
-    def next(self) -> tuple[Unit, Answer]:
+    def next(self) -> tuple[Unit, UnitAnswer]:
         while True:
             future = self._wait()
             if future.key not in self._under_way:
@@ -83,9 +83,8 @@ class ClusterPool(Executor):
 
     def close(self) -> None:
         for _, _, future in self._under_way.values():
-            with contextlib.suppress(
-                Exception
-            ):  # the scheduler may be gone; nothing depends on these any more
+            # The scheduler may be gone; nothing depends on these any more.
+            with contextlib.suppress(Exception):
                 future.release()
         self._under_way.clear()
         self._stack.close()
@@ -98,9 +97,8 @@ class ClusterPool(Executor):
 
     def _look(self) -> None:
         """Who is there now."""
-        with contextlib.suppress(
-            OSError
-        ):  # no answer: what was known stays, and _wait loses patience if need be
+        # No answer: what was known stays, and _wait loses patience if need be.
+        with contextlib.suppress(OSError):
             self._workers: tuple[str, ...] = tuple(self._client.nthreads())
         self._looked = time.monotonic()
 
@@ -140,17 +138,16 @@ class ClusterPool(Executor):
         self._look()
         self.submit(unit)
 
-    def _answer(self, future: Any) -> Answer:
+    def _answer(self, future: Any) -> UnitAnswer:
         try:
-            answer: Answer = future.result()
+            answer: UnitAnswer = future.result()
         except KilledWorker as error:
             lines = str(error).strip().splitlines()
-            return Answer(failure=f"workers died of it: {lines[0] if lines else 'KilledWorker'}")
+            return UnitAnswer(failure=f"workers died of it: {lines[0] if lines else 'KilledWorker'}")
         except Refusal as error:
             raise VerificationError(f"a worker refused the work: {error}") from error
-        except (
-            Exception
-        ) as error:  # nothing a stage did: those are answers. The worker could not begin at all.
+        except Exception as error:
+            # Nothing a stage did: those are answers. The worker could not begin at all.
             raise VerificationError(
                 f"a worker could not run the network ({type(error).__name__}: {error}). Its class, and the "
                 "cascade's stages, must be importable on the workers"

@@ -27,7 +27,7 @@ from surebound.bounds.training.dual import bound_margins, bounded_calls, complet
 from surebound.bounds.training.engine import TrainingPass
 from surebound.bounds.training.projections.cauchy import cauchy, estimated_norms
 from surebound.bounds.training.projections.estimate import Estimate, Projections
-from surebound.bounds.training.projections.stages import Columns, Stage
+from surebound.bounds.training.projections.stages import Columns, LayerStage
 from surebound.graph import Node, Program
 from surebound.graph.walk import forward
 from surebound.interval import Interval
@@ -248,7 +248,7 @@ class _Walk:
             return columns.flattened()
         if step.affine.position == 0 and rest:
             layer, estimate = layer_of(node, rest[2:]), node.name in self.estimated
-            stage = Stage.of(layer, rest, columns, out, estimate, self._wanted(node.name))
+            stage = LayerStage.of(layer, rest, columns, out, estimate, self._wanted(node.name))
             if stage is not None:
                 return stage.apply(columns, rest[0])
         return Columns(_through(step, columns.tensor))

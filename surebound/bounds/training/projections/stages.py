@@ -19,7 +19,7 @@ from surebound.kernels.medians import middle
 from surebound.kernels.products import Conv
 from surebound.kernels.sparse import Live, live, rows_adjoint, rows_product, rows_weight
 from surebound.rules.adjoint_gradient import matrix_gradient
-from surebound.rules.layouts import Layer, channels_last
+from surebound.rules.layouts import WeightedLayer, channels_last
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Stage:
+class LayerStage:
     """A weighted layer, and whether the norms of its values are wanted."""
 
     conv: Conv | None  # None: a matrix
@@ -83,13 +83,13 @@ class Stage:
     @classmethod
     def of(
         cls,
-        layer: Layer | None,
+        layer: WeightedLayer | None,
         rest: tuple[Any, ...],
         columns: Columns,
         outside: torch.Size,
         estimate: bool,
         wanted: Tensor | None = None,
-    ) -> Stage | None:
+    ) -> LayerStage | None:
         """Return the stage of a weighted layer with arguments (weight, bias, ...) after its operand, if it has one."""
         inside = columns.value
         if layer is None or not columns.lined or layer.matrix != (columns.flat or len(inside) == 1):
@@ -152,7 +152,7 @@ class _Apply(torch.autograd.Function):
         gap: Tensor,
         noise: Tensor,
         weight: Tensor,
-        stage: Stage,
+        stage: LayerStage,
     ) -> Any:
         out = stage.product(_lined(u, slope, gap, noise), weight)
         total = places = None
