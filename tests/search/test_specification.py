@@ -391,7 +391,7 @@ def test_numbers_that_no_float_can_hold_are_refused() -> None:
         sb.decide(net, BOX, Spec.linear(torch.tensor([[1e300, 1e-300]], dtype=wide)))
     with pytest.raises(QueryError, match="no common scale in float64"):
         sb.decide(
-            net, BOX, Spec.linear(torch.tensor([[1e-5, 3e-5]], dtype=wide), torch.tensor([1e308]).to(wide))
+            net, BOX, Spec.linear(torch.tensor([[1e-5, 3e-5]], dtype=wide), torch.tensor([1e308], dtype=wide))
         )
 
 
