@@ -59,6 +59,15 @@ class Constants:
         self._known: dict[int, dict[str, Any]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
         self._uses: Counter[str] | None = None
+        self._wide: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def wide(self, value: Tensor) -> Tensor:
+        """Return a constant of floating-point numbers in float64, each converted once; any other as it is."""
+        if not value.is_floating_point():
+            return value
+        if id(value) not in self._wide:  # the tensor is kept with its copy, so that no other gets its id
+            self._wide[id(value)] = value, value.double()
+        return self._wide[id(value)][1]
 
     def of(self, batch: int) -> dict[str, Any]:
         """Return the environment of a batch of this size."""

@@ -13,7 +13,10 @@ from surebound.bounds.linear.alpha import NamedMultipliers
 from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.crown import linear_bounds
 from surebound.bounds.linear.intermediate import relax
+from surebound.bounds.reduced.passes import bounds_of_rows
+from surebound.bounds.reduced.reduction import reduce_network
 from surebound.graph import program_of
+from surebound.interval import Interval
 from surebound.numerics import Soundness
 from tests.bounds.oracles import exact_outputs, layers_of, worst_float32
 from tests.bounds.test_linear import tiny_net
@@ -81,11 +84,13 @@ def test_deployed_bounds_hold_of_every_execution_at_corners(seed: int, method: s
                 assert float(upper[b, s]) >= float(c[s].double() @ z.double())
 
 
+@pytest.mark.parametrize("wide", [False, True], ids=["float32", "float64"])
 @pytest.mark.parametrize("mode", ["real", "deployed"])
-def test_any_multipliers_give_a_valid_linear_bound_in_exact_arithmetic(mode: str) -> None:
+def test_any_multipliers_give_a_valid_linear_bound_in_exact_arithmetic(mode: str, wide: bool) -> None:
     """coefficients . x + offset, read with fractions, is above the exact output for random slopes."""
     net, x = tiny_net(5, (4, 6, 6, 2)), torch.randn(1, 4)
-    root = relax(program_of(net, x), sb.LinfBall(x, "1/5").interval(), Soundness(mode), own=True)
+    box = sb.LinfBall(x, "1/5").interval()
+    root = relax(program_of(net, x), box, Soundness(mode), own=True, wide=wide)
     c, d = torch.eye(2).unsqueeze(0), torch.zeros(1, 2)
     layers, generator = layers_of(net), torch.Generator().manual_seed(0)
     for _ in range(5):
@@ -174,3 +179,71 @@ def test_a_sum_that_overflows_in_some_order_has_no_bound() -> None:
             float(sb.worst_margins(net, sb.Box(x, x), spec=sb.LinearSpec(torch.ones(1, 1)), method=method))
             == torch.inf
         )
+
+
+def wide_upper(net: nn.Sequential, box: Interval, c: Tensor, mode: Soundness) -> Tensor:
+    """Upper bounds (B, S) of rows c (S, K) by passes with coefficients in float64."""
+    root = relax(program_of(net, box.lower), box, mode, own=True, wide=True)
+    return root.evaluate(c.expand(len(box.lower), *c.shape), torch.zeros(len(box.lower), len(c))).upper
+
+
+def test_passes_in_float64_pay_for_the_networks_own_rounding() -> None:
+    """A mutant that does not, bounds over the reals, is wrong of some order of summation in float32."""
+    net, x = wide_net(2048), torch.ones(1, 2049)
+    box, violated = Interval(x, x), 0
+    for sign in (1.0, -1.0):
+        real, deployed = (
+            float(wide_upper(net, box, torch.tensor([[sign]]), mode))
+            for mode in (Soundness.REAL, Soundness.DEPLOYED)
+        )
+        worst = max(sign * float(z) for z in executions(net, x[0]))
+        exact = sign * (1 + 2048 * 2.0**-25)
+        assert exact <= real <= exact + 1e-6
+        violated += worst > real
+        assert worst <= deployed < worst + 3e-4
+    assert violated
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_passes_in_float64_hold_of_every_execution_of_cancelling_networks(seed: int) -> None:
+    """Weights of very different sizes, points and boxes: exact outputs, and float32 outputs in several orders."""
+    net = tiny_net(seed, (6, 40, 40, 3))
+    g = torch.Generator().manual_seed(seed)
+    for layer in net:
+        if isinstance(layer, nn.Linear):
+            layer.weight.data *= 2.0 ** torch.randint(-8, 8, layer.weight.shape, generator=g)
+    c = torch.cat([torch.eye(3), -torch.eye(3)])
+    for radius in ("0", "1/1000"):
+        x = torch.randn(1, 6, generator=g)
+        box = sb.LinfBall(x, radius).interval()
+        deployed, real = (wide_upper(net, box, c, mode)[0] for mode in (Soundness.DEPLOYED, Soundness.REAL))
+        found = linear_bounds(net, sb.Box(box.lower, box.upper), sb.LinearSpec(c))
+        for s in range(6):
+            corner = found.corner[0, s]
+            exact = exact_outputs(layers_of(net), corner)
+            value = sum((Fraction(v) * z for v, z in zip(c[s].tolist(), exact, strict=True)), Fraction(0))
+            assert Fraction(float(deployed[s])) >= Fraction(float(real[s])) >= value
+            for z in executions(net, corner):
+                assert float(deployed[s]) >= float(c[s].double() @ z.double())
+
+
+def test_what_only_our_own_rounding_forbids_is_proved() -> None:
+    """A sum of 4096 ones that cancel: float32 passes pay for more than the network can lose, float64 ones do not."""
+    n = 4096
+    net = nn.Sequential(nn.Linear(1, n), nn.ReLU(), nn.Linear(n, 1)).requires_grad_(False)
+    net[0].weight.zero_()
+    net[0].bias.fill_(1.0)
+    net[2].weight.copy_(torch.tensor([1.0, -1.0]).repeat(n // 2))
+    net[2].bias.fill_(-1.5)  # the network loses at most gamma(4098) 4096 = 1.0006
+    x, spec = torch.zeros(1, 1), sb.LinearSpec(torch.ones(1, 1))
+    root = relax(program_of(net, x), Interval(x, x), Soundness.DEPLOYED, own=True)
+    assert float(root.evaluate(torch.ones(1, 1, 1), torch.zeros(1, 1)).upper) > 0
+    for method in ("crown", "alpha-crown"):
+        assert float(sb.worst_margins(net, sb.Box(x, x), spec=spec, method=method)) <= 0
+        found = linear_bounds(net, sb.Box(x, x), spec, method=method)
+        assert float(found.upper) <= 0
+        assert found.coefficients.dtype == torch.float64
+    closer = float(sb.worst_margins(net, sb.Box(x, x), spec=spec, method="crown", soundness="real"))
+    assert -1.5 <= closer < -1.49
+    reduced = reduce_network(program_of(net, x), Interval(x, x), torch.ones(1, 1), Soundness.DEPLOYED)
+    assert float(bounds_of_rows(reduced).upper) <= 0

@@ -11,7 +11,7 @@ from surebound.bounds.linear.alpha import Adam
 from surebound.bounds.reduced.descent import descend
 from surebound.bounds.reduced.network import Reduced
 from surebound.bounds.reduced.passes import Multipliers, Passes, bounds_of_rows
-from surebound.bounds.reduced.reduction import reduce_network
+from surebound.bounds.reduced.reduction import reduce_relaxed
 from surebound.graph import program_of
 from surebound.numerics import Soundness
 
@@ -43,14 +43,14 @@ def smooth() -> nn.Sequential:
 MAKERS = {"dense": dense, "convolution": convolutional, "with tanh": smooth}
 
 
-def case(kind: str) -> tuple[nn.Sequential, Tensor, Reduced]:
+def case(kind: str, *, wide: bool = False) -> tuple[nn.Sequential, Tensor, Reduced]:
     torch.manual_seed(3)
     net = MAKERS[kind]().eval().requires_grad_(False)
     for parameter in net.parameters():
         parameter.data *= 2
     x = torch.rand(1, 3)
     box = sb.LinfBall(x, EPS, (0, 1)).interval(Soundness.DEPLOYED)
-    reduced = reduce_network(program_of(net, x), box, torch.eye(3), Soundness.DEPLOYED)
+    reduced, _ = reduce_relaxed(program_of(net, x), box, torch.eye(3), Soundness.DEPLOYED, wide=wide)
     assert reduced.unstable >= 4
     return net, x, reduced
 
@@ -75,9 +75,11 @@ def executed(net: nn.Sequential, reduced: Reduced, x: Tensor) -> tuple[Tensor, l
     return torch.cat(columns, 1), inputs, h
 
 
+@pytest.mark.parametrize("in_float64", [False, True])
 @pytest.mark.parametrize("kind", MAKERS)
-def test_rows_hold_of_what_an_execution_computes(kind: str) -> None:
-    net, x, reduced = case(kind)
+def test_rows_hold_of_what_an_execution_computes(kind: str, in_float64: bool) -> None:
+    net, x, reduced = case(kind, wide=in_float64)
+    assert reduced.outputs.up.dtype == (torch.float64 if in_float64 else torch.float32)
     v, inputs, outputs = executed(net, reduced, samples(x))
     values = [(layer.rows, z) for layer, z in zip(reduced.layers, inputs, strict=True)]
     for rows, z in [*values, (reduced.outputs, outputs)]:

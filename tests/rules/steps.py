@@ -105,6 +105,7 @@ class Call:
     recorded: Recorded
     steps: list[tuple[int | None, Relaxation, tuple[str, ...], AffineStep | None]]
     bounds: dict[str, Interval]
+    wide: bool = False  # steps for coefficients in float64
 
     def at(self, operands: list[Tensor], dtype: torch.dtype) -> tuple[dict[str, Tensor], Any]:
         """The values of the step's sources and the operator's results at a point."""
@@ -141,8 +142,11 @@ def _results(case: Case, operands: list[Tensor]) -> int | None:
     return len(first[0]) if isinstance(first[0], (list, tuple)) else None
 
 
-def build(case: Case, box: Boxes, mode: Soundness) -> Call | None:
-    """None where linear bounds do not apply: examples of the batch mix, or truth values come out."""
+def build(case: Case, box: Boxes, mode: Soundness, *, wide: bool = False) -> Call | None:
+    """None where linear bounds do not apply: examples of the batch mix, or truth values come out.
+
+    ``wide``: steps for coefficients in float64.
+    """
     operands = [Interval(low, high) for low, high in box]
     count = _results(case, [low for low, _ in box])
     note = record(case, operands, torch.float32, count)
@@ -173,12 +177,12 @@ def build(case: Case, box: Boxes, mode: Soundness) -> Call | None:
             continue
         values = {**bounds, "call": out, part.name: value}
         with exact_kernels(), torch.no_grad():
-            step = step_of(constants, part, values, mode)
+            step = step_of(constants, part, values, mode, wide=wide)
         steps.append((k, step, constants.sources(part), step if isinstance(step, AffineStep) else None))
     if not steps:
         return None
     found = Recorded(args, kwargs, None if count is None else note.parts)
-    return Call(case, box, found, steps, bounds)
+    return Call(case, box, found, steps, bounds, wide)
 
 
 def per_example(case: Case) -> bool:

@@ -8,15 +8,13 @@ reference: Xu et al. 2021 (alpha); Wang et al. 2021 (beta), eq. 8-12
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from surebound.bounds.linear.backward import Relaxed
-from surebound.bounds.linear.steps import AffineStep
 from surebound.errors import InputError
-from surebound.numerics import Soundness
 from surebound.rules.relax.lines import Index, Lines
 
 
@@ -88,7 +86,7 @@ def optimise(
     first = relaxed.evaluate(c, d, alphas=start.alphas, betas=start.betas).upper  # (B, S)
     if adam.steps == 0 or not (start.alphas or start.betas) or not first.numel():
         return first, start
-    best = _descend(_unpaid(relaxed), c, d, adam, start, first)
+    best = _descend(relaxed.unpaid(), c, d, adam, start, first)
     last = relaxed.evaluate(c, d, alphas=best.alphas, betas=best.betas).upper
     better = (last < first).t()  # (S, B); NaN is not better
 
@@ -167,15 +165,6 @@ class _State:
 
     def select(self, index: Tensor) -> _State:
         return _State(self.mean.select(index), self.square.select(index), self.count)
-
-
-def _unpaid(relaxed: Relaxed) -> Relaxed:
-    """Drop the rounding terms of the affine layers: for gradients."""
-    steps = {
-        name: replace(step, error=None, absolute=None) if isinstance(step, AffineStep) else step
-        for name, step in relaxed.steps.items()
-    }
-    return replace(relaxed, mode=Soundness.NONE, steps=steps)
 
 
 def _over(rows: Tensor, like: Tensor) -> Tensor:

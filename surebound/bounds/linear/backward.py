@@ -90,6 +90,11 @@ class Relaxed:
         default_factory=dict
     )  # by name of the call: int8 (B, *value), -1 / 0 / +1
     infeasible: Tensor | None = None  # (B,) bool: the splits contradict the bounds
+    wide: bool = False  # coefficients in float64, whatever the network computes in (wide.py)
+
+    def dtype_of(self, name: str) -> torch.dtype:
+        """The dtype of coefficients of a value."""
+        return torch.float64 if self.wide else self.bounds[name].dtype
 
     @property
     def batch(self) -> int:
@@ -107,10 +112,11 @@ class Relaxed:
         return self.constants.sources(self.program.graph.by_name[activation])[0]
 
     def rows(self, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
-        """Return c (B, S, K), d (B, S) as coefficients (S, B, K) in the network's dtype and offsets (S, B)."""
+        """Return c (B, S, K), d (B, S) as coefficients (S, B, K) of the pass and offsets (S, B)."""
         out = self.bounds[self.program.graph.output]
-        a, offset = c.transpose(0, 1).to(out.dtype).contiguous(), d.transpose(0, 1).double()
-        if self.mode is not Soundness.NONE and c.dtype == torch.float64 and out.dtype != torch.float64:
+        dtype = self.dtype_of(self.program.graph.output)
+        a, offset = c.transpose(0, 1).to(dtype).contiguous(), d.transpose(0, 1).double()
+        if self.mode is not Soundness.NONE and c.dtype == torch.float64 and dtype != torch.float64:
             lost = (c.transpose(0, 1) - a.double()).abs()  # exact: the two are close
             offset = add_up(offset, slightly_up(dot(lost, out.magnitude.double())))
         return a, offset
@@ -230,6 +236,14 @@ class Relaxed:
             return best
         return torch.where(self.infeasible, torch.full_like(best, -torch.inf), best)
 
+    def unpaid(self) -> Relaxed:
+        """The same bounds and lines, without the rounding terms of the affine layers: for gradients, and to compare."""
+        steps = {
+            name: replace(step, error=None, absolute=None) if isinstance(step, AffineStep) else step
+            for name, step in self.steps.items()
+        }
+        return replace(self, mode=Soundness.NONE, steps=steps)
+
     def corner(self, form: Form) -> Tensor:
         """Return the input (S, B, *input) that maximises a form about the input: where to look for a counterexample."""
         box = self.bounds[self.program.graph.input]
@@ -275,7 +289,7 @@ class Relaxed:
         for name in self.activations:
             if self.source(name) in touched:
                 node = self.program.graph.by_name[name]
-                steps[name] = step_of(self.constants, node, values, self.mode, self.slopes)
+                steps[name] = step_of(self.constants, node, values, self.mode, self.slopes, wide=self.wide)
         known = {name: split.to(torch.int8) for name, split in splits.items()}
         return replace(self, bounds=values, steps=steps, splits=known, infeasible=infeasible)
 
@@ -295,15 +309,17 @@ def _signed(x: Interval, split: Tensor) -> Interval:
 
 
 def maximum(a: Tensor, box: Interval, offset: Tensor, mode: Soundness) -> Tensor:
-    """Maximise a.x + offset over a box, a (S, B, *x), in a's dtype: (S, B). In the sound modes rounded up."""
+    """Maximise a.x + offset over a box, a (S, B, *x): (S, B) in the narrower dtype. In the sound modes rounded up."""
+    dtype = box.dtype if a.dtype == torch.float64 else a.dtype
     magnitude = box.magnitude
     finite = bool(magnitude.isfinite().all())
     if mode is Soundness.NONE and finite:
-        return (offset + largest(a, box.center, box.radius)).to(a.dtype)
+        return (offset + largest(a, box.center, box.radius)).to(dtype)
     # A sum of so many products and the offset, in float64, and once more for the sum of the payments.
     rate = several_sums(math.prod(a.shape[2:]) + 8, 4)
     if finite:
-        return rows.upper(a, box.lower, box.upper, offset, rate)
+        best = rows.upper(a, box.lower, box.upper, offset, rate)
+        return best if best.dtype == dtype else round_up(best, dtype)
     # A coefficient of 0 contributes nothing even where the bound is infinite; NaN at one end is NaN at both.
     positive, odd = a.clamp(min=0), box.lower.isnan() | box.upper.isnan()
     ends = ((positive, box.upper), (a - positive, box.lower))
@@ -311,6 +327,6 @@ def maximum(a: Tensor, box: Interval, offset: Tensor, mode: Soundness) -> Tensor
     products = [torch.where(part == 0, 0.0, part.double() * end) for part, end in sides]
     best = sum((p.flatten(2).sum(2) if p.dim() > 2 else p for p in products), offset)
     if mode is Soundness.NONE:
-        return best.to(a.dtype)
+        return best.to(dtype)
     size = abs_dot(a, magnitude) * covering(dot_rounding(magnitude.shape, a.dtype)) + offset.abs()
-    return round_up(size.mul_(rate).add_(tiny(torch.float64)).add_(best), a.dtype)
+    return round_up(size.mul_(rate).add_(tiny(torch.float64)).add_(best), dtype)

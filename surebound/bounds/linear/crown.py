@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from surebound.bounds.elision import affine_tail, merged_margins
 from surebound.bounds.linear.alpha import Adam, optimise
 from surebound.bounds.linear.backward import Relaxed, SpecBounds
-from surebound.bounds.linear.intermediate import MEMORY, relax
+from surebound.bounds.linear.intermediate import MEMORY, relax, rounding_matters
 from surebound.errors import InputError
 from surebound.flags import exact_kernels
 from surebound.graph import Program, program_of
@@ -81,7 +81,7 @@ class LinearBounds:
     right.
     """
 
-    coefficients: Tensor  # (B, S, *input)
+    coefficients: Tensor  # (B, S, *input), in the network's dtype or in float64
     offset: Tensor  # (B, S), float64
     upper: Tensor  # (B, S)
     corner: Tensor  # (B, S, *input): an input where the right-hand side is largest
@@ -116,8 +116,13 @@ def linear_bounds(
     box = region.interval(mode)
     c, d = spec.rows(box.shape[0], program.outputs)
     a = box.lower.new_zeros((*c.shape[:2], *box.shape[1:]))
-    offset, upper, corner = torch.zeros_like(d, dtype=torch.float64), d.to(a), torch.zeros_like(a)
+    offset, upper, corner = (
+        torch.zeros_like(d, dtype=torch.float64),
+        torch.zeros_like(d).to(a),
+        torch.zeros_like(a),
+    )
     for at, relaxed, found in evaluations(program, box, c, d, mode, how):
+        a = a.to(torch.promote_types(a.dtype, found.form.coefficients.dtype))
         a[at] = found.form.coefficients.transpose(0, 1)
         offset[at], upper[at] = found.form.offset.t(), found.upper
         corner[at] = relaxed.corner(found.form).transpose(0, 1)
@@ -133,28 +138,75 @@ def _crown_of(method: str | Crown) -> Crown:
     return found
 
 
-At = tuple[slice, slice]  # examples, rows
+At = tuple[slice | Tensor, slice]  # examples, rows
 
 
 def evaluations(
     program: Program, box: Interval, c: Tensor, d: Tensor, mode: Soundness, method: Crown
 ) -> Iterator[tuple[At, Relaxed, SpecBounds]]:
-    """Yield bounds block by block, so that coefficient arrays keep to ``method.memory`` bytes."""
+    """Yield bounds block by block, so that coefficient arrays keep to ``method.memory`` bytes.
+
+    Examples that are open mainly for rounding come again, with coefficients in float64.
+    """
     examples, rows = _block_sizes(program, box, c.shape[1], method)
+    exact = method.intermediate != "own" or mode is Soundness.NONE or box.dtype == torch.float64
     for first in range(0, box.shape[0], examples):
-        part = slice(first, first + examples)
-        with torch.no_grad():
-            relaxed = relax(
-                program,
-                box.select(itemgetter(part)),
-                mode,
-                own=method.intermediate == "own",
-                slopes=method.slopes,
-                memory=method.memory,
-            )
-            for row in range(0, c.shape[1], rows):
-                at = (part, slice(row, row + rows))
-                yield at, relaxed, _evaluate(relaxed, c[at], d[at], method)
+        part, uppers, payments = slice(first, first + examples), [], []
+        for at, relaxed, found in _block(program, box, c, d, mode, method, part, rows):
+            yield at, relaxed, found
+            if not exact:
+                uppers.append(found.upper)
+                payments.append(_paid(relaxed, c[at], d[at], found, method))
+        if exact or not uppers:
+            continue
+        here = box.select(itemgetter(part))
+        matters = rounding_matters(
+            program, here, c[part], d[part], torch.cat(uppers, 1), torch.cat(payments, 1), method.memory
+        )
+        if bool(matters.any()):
+            free = program.graph.input_shape[0] is None
+            again = matters.nonzero()[:, 0] + first if free else part
+            yield from _block(program, box, c, d, mode, method, again, max(1, rows // 2), wide=True)
+
+
+def _block(
+    program: Program,
+    box: Interval,
+    c: Tensor,
+    d: Tensor,
+    mode: Soundness,
+    method: Crown,
+    part: slice | Tensor,
+    rows: int,
+    *,
+    wide: bool = False,
+) -> Iterator[tuple[At, Relaxed, SpecBounds]]:
+    """Bounds of some examples, ``rows`` rows at a time."""
+    with torch.no_grad():
+        relaxed = relax(
+            program,
+            box.select(itemgetter(part)),
+            mode,
+            own=method.intermediate == "own",
+            slopes=method.slopes,
+            memory=method.memory,
+            wide=wide,
+        )
+        for row in range(0, c.shape[1], rows):
+            at = (part, slice(row, row + rows))
+            yield at, relaxed, _evaluate(relaxed, c[at], d[at], method)
+
+
+def _paid(relaxed: Relaxed, c: Tensor, d: Tensor, found: SpecBounds, method: Crown) -> Tensor:
+    """What the backward passes of examples with open rows paid for rounding: (B, S); 0 for others."""
+    paid, left = torch.zeros_like(found.upper), (~(found.upper <= 0)).any(1)
+    if not bool(left.any()):
+        return paid
+    free = relaxed.program.graph.input_shape[0] is None
+    index = left.nonzero()[:, 0] if free else torch.arange(len(left), device=left.device)
+    part = relaxed.select(index)
+    upper = found.upper[index] if method.adam is None else part.evaluate(c[index], d[index]).upper
+    return paid.index_put((index,), upper - part.unpaid().evaluate(c[index], d[index]).upper)
 
 
 def _evaluate(relaxed: Relaxed, c: Tensor, d: Tensor, method: Crown) -> SpecBounds:

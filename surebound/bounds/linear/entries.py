@@ -20,8 +20,7 @@ LIVE = 6
 def rows_at_once(relaxed: Relaxed, source: str, memory: int) -> int:
     """Count the rows of coefficients (specifications times boxes) that a pass from a value can take in this memory."""
     entries = max(math.prod(box.shape[1:]) for box in relaxed.bounds.values())
-    item = relaxed.bounds[source].lower.element_size()
-    return max(2, memory // (LIVE * item * max(1, entries)))
+    return max(2, memory // (LIVE * relaxed.dtype_of(source).itemsize * max(1, entries)))
 
 
 def _bounded(
@@ -57,7 +56,8 @@ def entries(relaxed: Relaxed, source: str, where: Tensor, block: int) -> Interva
     upper = by_rows(torch.full_like(like, math.inf))
     for first in range(0, count, block):
         index = order[:, first : first + block]  # (B, R)
-        rows = like.new_zeros(index.shape[1], *flat.shape).scatter_(2, index.t().unsqueeze(2), 1.0)
+        rows = like.new_zeros(index.shape[1], *flat.shape, dtype=relaxed.dtype_of(source))
+        rows = rows.scatter_(2, index.t().unsqueeze(2), 1.0)
         rows = torch.cat([rows, -rows]).reshape(-1, *like.shape)  # (2R, B, *value)
         offset = like.new_zeros(rows.shape[:2], dtype=torch.float64)
         best = _bounded(relaxed, source, rows, offset, _priced(relaxed, source, index))  # (B, 2R)

@@ -29,6 +29,10 @@ from surebound.rules.relax.lines import Slopes
 #: Bytes that the coefficient arrays of one backward pass may take.
 MEMORY = 1 << 29
 
+#: Rounding may matter if what the backward passes of open rows pay for it is more than this part of their bounds:
+#: bounds inside the network have paid as much, layer after layer, and may have lost thirty times that together.
+SHOWS = 1 / 32  # heuristic: measured on the networks of PERFORMANCE.md
+
 #: Bounds of the entries (B, *value) of a value, which a relaxation so far covers.
 Tighten = Callable[[Relaxed, str, Tensor], Interval]
 
@@ -42,89 +46,111 @@ def relax(
     slopes: Slopes = "adaptive",
     memory: int = MEMORY,
     tighten: Tighten | None = None,
+    wide: bool = False,
 ) -> Relaxed:
     """Bound every value over the box (B, ...) and relax every call by these bounds.
 
     own: tighten the bounds that enter a relaxation by backward passes (full CROWN), only where the relaxation is
     loose, in blocks that keep to ``memory`` bytes; otherwise interval bounds (CROWN-IBP). Never looser than
-    interval bounds. tighten: another way to do that than backward passes through the whole network.
+    interval bounds. tighten: another way to do that than backward passes through the whole network. wide: coefficients
+    in float64, whatever the network computes in, so that little is paid but the network's own rounding (wide.py).
     """
     check_supported(program.graph)
     check_by_example(program)
     program.check_input(box.lower)
-    build = _Build(program, box, mode, own, slopes, memory, tighten)
+    bounds = {program.graph.input: box}
+    start = Relaxed(program, mode, Constants(program), bounds, {}, slopes, wide=wide)
+    build = _Build(start, own, memory, tighten)
     if mode is Soundness.NONE:
         return build.run()
     with exact_kernels():
         return build.run()
 
 
+def rounding_matters(
+    program: Program, box: Interval, c: Tensor, d: Tensor, upper: Tensor, paid: Tensor, memory: int = MEMORY
+) -> Tensor:
+    """Say which examples (B,) are open mainly for what was ``paid`` (B, S) for rounding in bounds ``upper`` of c.z + d.
+
+    Those whose open rows all paid a noticeable part, if plain arithmetic brings the largest to half of it or less.
+    """
+    settled = upper <= 0
+    found = (settled | (paid > SHOWS * upper)).all(1) & ~settled.all(1)
+    if not bool(found.any()):
+        return found
+    free = program.graph.input_shape[0] is None
+    index = found.nonzero()[:, 0] if free else torch.arange(len(found), device=found.device)
+    with torch.no_grad():
+        plain = relax(program, box.select(lambda v: v[index]), Soundness.NONE, own=True, memory=memory)
+        best = plain.evaluate(c[index], d[index]).upper.amax(1)
+    return found.index_put((index,), found[index] & (2 * best <= upper[index].amax(1)))
+
+
 @dataclass
 class _Build:
     """One forward walk that leaves bounds and steps behind."""
 
-    program: Program
-    box: Interval
-    mode: Soundness
+    relaxed: Relaxed  # of the calls so far
     own: bool
-    slopes: Slopes
     memory: int
     tighten: Tighten | None = None
     precision: dict[str, Precision] = field(default_factory=dict)
 
     def run(self) -> Relaxed:
-        graph, constants = self.program.graph, Constants(self.program)
+        graph, constants = self.relaxed.program.graph, self.relaxed.constants
         self.precision[graph.input] = Precision.SEPARATE
-        relaxed = Relaxed(self.program, self.mode, constants, {graph.input: self.box}, {}, self.slopes)
+        box = self.relaxed.bounds[graph.input]
 
         def visit(node: Node, env: Env) -> Any:
-            sizes = None if self.mode is Soundness.NONE else Sizes()
-            self._bound(relaxed, env, node, sizes)
-            if self._step(relaxed, node, sizes) and self._tighten(relaxed, env, node):
-                self._bound(relaxed, env, node)
-                self._step(relaxed, node)
+            plain = self.relaxed.mode is Soundness.NONE or self.relaxed.wide
+            sizes = None if plain else Sizes()
+            self._bound(env, node, sizes)
+            if self._step(node, sizes) and self._tighten(env, node):
+                self._bound(env, node)
+                self._step(node)
             found = precision(node, constants.sources(node), self.precision)
             if found is not None:
                 self.precision[node.name] = found
             return env[node.name]
 
-        env = forward(graph.keeping, {**constants.of(self.box.shape[0]), graph.input: self.box}, visit)
-        if graph.output not in relaxed.bounds:  # the network ignores its input
-            relaxed.bounds[graph.output] = Interval.point(env[graph.output])
-            relaxed.steps[graph.output] = ConstantStep(env[graph.output], env[graph.output])
-        return relaxed
+        env = forward(graph.keeping, {**constants.of(box.shape[0]), graph.input: box}, visit)
+        if graph.output not in self.relaxed.bounds:  # the network ignores its input
+            self.relaxed.bounds[graph.output] = Interval.point(env[graph.output])
+            self.relaxed.steps[graph.output] = ConstantStep(env[graph.output], env[graph.output])
+        return self.relaxed
 
-    def _bound(self, relaxed: Relaxed, env: Env, node: Node, sizes: Sizes | None = None) -> None:
-        out = env[node.name] = apply_rule(Context(self.mode, sizes), node, *node.arguments(env))
+    def _bound(self, env: Env, node: Node, sizes: Sizes | None = None) -> None:
+        out = env[node.name] = apply_rule(Context(self.relaxed.mode, sizes), node, *node.arguments(env))
         if isinstance(out, Interval):
-            check_first_axis(node, out.shape, self.box.shape[0])
-            relaxed.bounds[node.name] = out
+            check_first_axis(node, out.shape, self.relaxed.batch)
+            self.relaxed.bounds[node.name] = out
 
-    def _step(self, relaxed: Relaxed, node: Node, sizes: Sizes | None = None) -> bool:
+    def _step(self, node: Node, sizes: Sizes | None = None) -> bool:
         """Relax a call, if it has one result; several are relaxed where each is taken out."""
-        if node.name not in relaxed.bounds:
+        so_far = self.relaxed
+        if node.name not in so_far.bounds:
             return False
-        relaxed.steps[node.name] = step_of(
-            relaxed.constants, node, relaxed.bounds, self.mode, self.slopes, sizes
+        so_far.steps[node.name] = step_of(
+            so_far.constants, node, so_far.bounds, so_far.mode, so_far.slopes, sizes, wide=so_far.wide
         )
         return True
 
-    def _tighten(self, relaxed: Relaxed, env: Env, node: Node) -> bool:
+    def _tighten(self, env: Env, node: Node) -> bool:
         """Tighten the operands of a loose step; did anything change?"""
-        loose = self.own and relaxed.steps[node.name].loose
+        loose = self.own and self.relaxed.steps[node.name].loose
         if loose is False or (isinstance(loose, Tensor) and not bool(loose.any())):
             return False
         changed = False
-        for source in dict.fromkeys(relaxed.constants.sources(node)):
-            box = relaxed.bounds.get(source)
+        for source in dict.fromkeys(self.relaxed.constants.sources(node)):
+            box = self.relaxed.bounds.get(source)
             if box is None or source in self.precision:
                 continue
             if not box.dtype.is_floating_point:  # truth values have no coefficients
                 continue
             fits = isinstance(loose, Tensor) and loose.shape == box.shape
             where = loose if fits and isinstance(loose, Tensor) else box.upper > box.lower
-            found = (self.tighten or self._backward)(relaxed, source, where)
-            relaxed.bounds[source] = env[source] = intersect(box, found)
+            found = (self.tighten or self._backward)(self.relaxed, source, where)
+            self.relaxed.bounds[source] = env[source] = intersect(box, found)
             self.precision[source] = Precision.EXACT  # once is enough, whoever else reads it
             changed = True
         return changed
@@ -136,7 +162,8 @@ class _Build:
         if local is not None:
             return local
         room = rows_at_once(relaxed, source, self.memory)
-        together = batch if self.program.graph.input_shape[0] is not None else max(1, min(batch, room // 2))
+        fixed = relaxed.program.graph.input_shape[0] is not None
+        together = batch if fixed else max(1, min(batch, room // 2))
         parts = []
         for first in range(0, batch, together):
             index = slice(first, first + together)

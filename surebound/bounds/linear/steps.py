@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from surebound.bounds.constants import Constants, affine_in_one, moved_from, taken_from
+from surebound.bounds.linear.wide import Narrowed, names_dtype, rounds_numbers, wide_arguments, widened
 from surebound.errors import BoundError
 from surebound.graph import Node
 from surebound.graph.fit import in_batches
@@ -139,11 +140,17 @@ class AffineStep:
         like: Tensor,
         constants: Constants,
         operator: Callable[..., Tensor] | None = None,
+        *,
+        wide: bool = False,
     ) -> AffineStep:
-        """Make the step without rounding: the operand's shape (B, *in) is enough. A bias of 0 keeps its gradient."""
+        """Make the step without rounding: the operand's shape (B, *in) is enough. A bias of 0 keeps its gradient.
+
+        ``wide``: for coefficients in float64, of the same weights.
+        """
 
         def arguments(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            return constants.arguments(node, affine.position, batch)
+            given = constants.arguments(node, affine.position, batch)
+            return wide_arguments(given, constants.wide) if wide else given
 
         fixed = constants.program.graph.input_shape[0]
         step = cls(affine, operator or node.target, arguments, in_shape, None, fixed=fixed)
@@ -169,14 +176,15 @@ class AffineStep:
         constants: Constants,
         operator: Callable[..., Tensor] | None = None,
         sizes: Sizes | None = None,
+        *,
+        wide: bool = False,
     ) -> AffineStep:
         """Make the step of a call whose operand has the bounds x (B, *in); ``operator`` if it is not the node's own.
 
-        ``sizes``: what the interval rule of the same call left; overwritten.
+        ``sizes``: what the interval rule of the same call left; overwritten. ``wide``: for coefficients in float64.
         """
-        step = cls.plain(
-            node, affine, x.shape, torch.empty((), dtype=x.dtype, device=x.device), constants, operator
-        )
+        like = torch.empty((), dtype=torch.float64 if wide else x.dtype, device=x.device)
+        step = cls.plain(node, affine, x.shape, like, constants, operator, wide=wide)
         if step.constant is not None and not (
             step.constant.requires_grad or bool((step.constant != 0).any())
         ):
@@ -186,30 +194,41 @@ class AffineStep:
         back = affine.adjoint_count(x.shape, *rest, **kwargs)
         if mode is Soundness.NONE or not (terms or back):
             return step
-        if sizes is not None and sizes.product is not None and sizes.entry is not None:
+        given = constants.arguments(node, affine.position, x.shape[0])
+        # Over the reals a number in the code is what the network's dtype makes of it: a rounding, and not of float64.
+        rounded = mode is Soundness.DEPLOYED or (wide and rounds_numbers(given, x.dtype))
+        network = x.dtype if rounded else None
+        if not wide and sizes is not None and sizes.product is not None and sizes.entry is not None:
             bias = None if step.constant is None else step.constant.abs()
-            return step._paying(sizes.product, bias, sizes.entry, terms, back, mode)
-        largest = x.magnitude
+            return step._paying(sizes.product, bias, sizes.entry, terms, back, network)
+        largest = x.magnitude.double() if wide else x.magnitude
         size = affine.magnitude(largest, *rest, **kwargs)
-        return step._paying(size, None, per_example(largest), terms, back, mode)
+        return step._paying(size, None, per_example(largest), terms, back, network)
 
     def _paying(
-        self, size: Tensor, bias: Tensor | None, x: Tensor, terms: int, back: int, mode: Soundness
+        self,
+        size: Tensor,
+        bias: Tensor | None,
+        x: Tensor,
+        terms: int,
+        back: int,
+        network: torch.dtype | None,
     ) -> AffineStep:
-        """Add the rounding error bound: the network's own (DEPLOYED), the constant's, the coefficients', the sums'.
+        """Add the rounding error bound: the network's own, the constant's, the coefficients', the sums'.
 
         x: the largest |x| of each example (B,). size + bias: |W| max|x| + |b|; size (B, *out) is overwritten, bias is
-        (1, *out), or with 1 where it is the same, or None.
+        (1, *out), or with 1 where it is the same, or None. All in the dtype of the coefficients. network: the dtype in
+        which executions sum; None: exactly.
         """
-        own = gamma(terms + 2, x.dtype) * (2 if mode is Soundness.DEPLOYED else 1)
+        own = gamma(terms + 2, x.dtype) + (0.0 if network is None else gamma(terms + 2, network))
         # The coefficients may have been rounded, too: PREPAID_ROUNDINGS / 2 times since a bound was added.
         coefficients = gamma(back + 2, x.dtype) + gamma(PREPAID_ROUNDINGS // 2, x.dtype)
         sums = dot_rounding(size.shape, x.dtype)
         # size itself is a rounded sum of ``terms`` products, and so are its own multiples and their dot products.
         paid = covering(sums + gamma(rows.NARROW, torch.float32))
         rate = (own + coefficients + sums) * covering(gamma(terms + 8, x.dtype)) * paid
-        smallest, limit = 8.0 * (terms + back + 1) * tiny(x.dtype), torch.finfo(x.dtype).max / 4
-        limit = limit if mode is Soundness.DEPLOYED else math.inf
+        smallest = 8.0 * (terms + back + 1) * tiny(network or x.dtype)
+        limit = math.inf if network is None else torch.finfo(network).max / 4
         size, under = rounding.grow(size, bias, x, rate, smallest, limit)
         return dataclasses.replace(self, error=size, absolute=2.0 * math.prod(size.shape[1:]) * under)
 
@@ -265,17 +284,24 @@ def step_of(
     mode: Soundness,
     slopes: Slopes = "adaptive",
     sizes: Sizes | None = None,
+    *,
+    wide: bool = False,
 ) -> Relaxation:
-    """Return the backward step of one call from the bounds of its operands and its own value, and ``sizes`` from it."""
+    """Return the backward step of one call from the bounds of its operands and its own value, and ``sizes`` from it.
+
+    ``wide``: with coefficients in float64.
+    """
     sources, out = constants.sources(node), values[node.name]
     split = moved_from(constants.program, node)
     if split is not None:
         pick = _part(split, node.args[1])
         moves = Affine(partial(vjp_adjoint, pick), pick, zero, zero)
-        return AffineStep.of(split, moves, values[sources[0]], mode, constants, pick)
+        return AffineStep.of(split, moves, values[sources[0]], mode, constants, pick, wide=wide)
     affine = affine_in_one(node, sources)
     if affine is not None:
-        return AffineStep.of(node, affine, values[sources[0]], mode, constants, sizes=sizes)
+        if wide and names_dtype(constants.arguments(node, affine.position, out.shape[0])):
+            return Narrowed(AffineStep.of(node, affine, values[sources[0]], mode, constants), out)
+        return AffineStep.of(node, affine, values[sources[0]], mode, constants, sizes=sizes, wide=wide)
     producer = taken_from(constants.program, node) or node
     rule = find(producer.op)
     if rule is not None and rule.relax is not None:
@@ -288,7 +314,8 @@ def step_of(
             raise BoundError(f"the relaxation does not cover this use: {error} ({describe(node)})") from error
         step: Relaxation | None = found[node.args[1]] if rule.several else found
         if step is not None:
-            return step.with_lower(slopes) if isinstance(step, Lines) else step
+            step = step.with_lower(slopes) if isinstance(step, Lines) else step
+            return widened(step) if wide else step
     return ConstantStep(*defined(out.lower, out.upper))
 
 

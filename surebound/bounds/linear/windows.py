@@ -233,7 +233,7 @@ def entries_by_windows(relaxed: Relaxed, source: str, where: Tensor, memory: int
     order = counts[tuple(found.t())].argsort(
         descending=True, stable=True
     )  # positions with as many entries together
-    item, sizes = like.element_size(), plan.sizes()
+    item, sizes = relaxed.dtype_of(source).itemsize, plan.sizes()
     at_once = max(2, memory // (2 * LIVE * item * max(sizes)))  # rows
     kept = max(1, memory // (2 * _KEPT * item * sum(sizes)))
     rest = found[order]

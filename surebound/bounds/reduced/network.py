@@ -25,7 +25,7 @@ class Rows:
     is affine.
     """
 
-    up: Tensor  # (R, V) in the network's dtype
+    up: Tensor  # (R, V) in the dtype of the backward passes that made it
     low: Tensor  # (R, V)
     up_offset: Tensor  # (R,) float64
     low_offset: Tensor  # (R,) float64

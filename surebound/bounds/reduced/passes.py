@@ -306,10 +306,31 @@ def bounds_of_rows(reduced: Reduced) -> Interval:
     passes = Passes(reduced, torch.float64)
     rows = passes.outputs
     a, offset = torch.cat([rows.up, -rows.low]), torch.cat([rows.up_offset, -rows.low_offset])
+    found = passes.upper(_root(reduced, passes, a, offset))
+    upper = round_up(nothing_known(found), reduced.lower.dtype)
+    return Interval(-upper[len(rows) :], upper[: len(rows)])
+
+
+def rounding_of_rows(reduced: Reduced) -> tuple[Tensor, Tensor]:
+    """Upper bounds (R,) of the reduced network's outputs, and how much of them is rounding that rows pay for."""
+    passes = Passes(reduced, torch.float64)
+    rows = passes.outputs
+    found = _root(reduced, passes, rows.up, rows.up_offset)
+    inside = [_paid(layer) for layer in passes.layers]
+    paid = found.through.abs() @ torch.cat(inside) if inside else torch.zeros_like(found.offset)
+    return passes.upper(found), paid + _paid(rows)
+
+
+def _paid(rows: Rows | _Layer) -> Tensor:
+    """What rows (R,) pay for rounding; 0 where not all that lies between is affine, which offsets do not tell apart."""
+    paid = 0.5 * (rows.up_offset - rows.low_offset)
+    return paid if rows.low is rows.up else torch.zeros_like(paid)
+
+
+def _root(reduced: Reduced, passes: Passes, a: Tensor, offset: Tensor) -> Pass:
+    """One pass from a (N, V), offset (N,) with adaptive slopes and no splits."""
     slopes = [layer.slope for layer in reduced.layers]
     alphas = torch.cat(slopes).double() if slopes else a.new_zeros(0)
     alphas = alphas.expand(len(a), -1)
     free = Multipliers(torch.zeros(alphas.shape, dtype=torch.int8), alphas, torch.zeros_like(alphas))
-    found = passes.upper(passes.pull(a, offset, free))
-    upper = round_up(nothing_known(found), reduced.lower.dtype)
-    return Interval(-upper[len(rows) :], upper[: len(rows)])
+    return passes.pull(a, offset, free)

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from surebound.bounds.linear.backward import Relaxed, intersect
 from surebound.bounds.linear.entries import rows_at_once
-from surebound.bounds.linear.intermediate import MEMORY, relax
+from surebound.bounds.linear.intermediate import MEMORY, relax, rounding_matters
 from surebound.bounds.reduced.network import Layer, Reduced, Rows
-from surebound.bounds.reduced.passes import bounds_of_rows
+from surebound.bounds.reduced.passes import bounds_of_rows, rounding_of_rows
 from surebound.errors import BoundError
 from surebound.flags import exact_kernels
 from surebound.graph import Program
@@ -51,17 +51,41 @@ def reduce_relaxed(
     d: Tensor | None = None,
     memory: int = MEMORY,
     refine: Refine | None = None,
+    wide: bool = False,
 ) -> tuple[Reduced, Relaxed]:
-    """Return ``reduce_network`` and the relaxation with the bounds of all values; ``refine`` may tighten them."""
+    """Return ``reduce_network`` and the relaxation with the bounds of all values; ``refine`` may tighten them.
+
+    With coefficients in float64 if ``wide``, or, without ``refine``, if the rows are open mainly for rounding.
+    """
     with torch.no_grad(), exact_kernels():
-        found = _Reduction(memory, refine)
-        relaxed = relax(program, box, mode, own=True, tighten=found.tighten)
-        layers = found.layers_of(relaxed)
-        offsets = c.new_zeros(len(c), dtype=torch.float64) if d is None else d.double()
-        # Both sides: coefficients that the network's dtype cannot hold cost each of them.
-        a, above = relaxed.rows(c.unsqueeze(0), offsets.unsqueeze(0))
-        _, below = relaxed.rows(-c.unsqueeze(0), -offsets.unsqueeze(0))
-        outputs = found.rows(relaxed, program.graph.output, a, layers, torch.cat([above, below]))
+        found = _reduce(program, box, c, mode, d, _Reduction(memory, refine), wide)
+        settled = wide or refine is not None or mode is Soundness.NONE or box.dtype == torch.float64
+        if settled:
+            return found
+        upper, paid = (v.unsqueeze(0) for v in rounding_of_rows(found[0]))
+        offsets = torch.zeros_like(upper) if d is None else d.unsqueeze(0)
+        if not bool(rounding_matters(program, box, c.unsqueeze(0), offsets, upper, paid, memory)):
+            return found
+        del found
+        return _reduce(program, box, c, mode, d, _Reduction(memory), wide=True)
+
+
+def _reduce(
+    program: Program,
+    box: Interval,
+    c: Tensor,
+    mode: Soundness,
+    d: Tensor | None,
+    found: _Reduction,
+    wide: bool,
+) -> tuple[Reduced, Relaxed]:
+    relaxed = relax(program, box, mode, own=True, tighten=found.tighten, wide=wide)
+    layers = found.layers_of(relaxed)
+    offsets = c.new_zeros(len(c), dtype=torch.float64) if d is None else d.double()
+    # Both sides: coefficients that the network's dtype cannot hold cost each of them.
+    a, above = relaxed.rows(c.unsqueeze(0), offsets.unsqueeze(0))
+    _, below = relaxed.rows(-c.unsqueeze(0), -offsets.unsqueeze(0))
+    outputs = found.rows(relaxed, program.graph.output, a, layers, torch.cat([above, below]))
     return Reduced(box.lower[0].flatten(), box.upper[0].flatten(), layers, outputs), relaxed
 
 
@@ -129,7 +153,8 @@ class _Reduction:
         like = relaxed.bounds[source].lower
         parts = []
         for part in torch.split(place, max(1, rows_at_once(relaxed, source, self.memory) // 2)):
-            one_hot = like.new_zeros(len(part), like.numel()).scatter_(1, part.unsqueeze(1), 1.0)
+            one_hot = like.new_zeros(len(part), like.numel(), dtype=relaxed.dtype_of(source))
+            one_hot = one_hot.scatter_(1, part.unsqueeze(1), 1.0)
             parts.append(self.rows(relaxed, source, one_hot.reshape(len(part), *like.shape), layers))
         found = _joined(parts) if parts else _no_rows(relaxed, layers)
         self.known[source] = place, found
