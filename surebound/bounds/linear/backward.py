@@ -93,7 +93,7 @@ class Relaxed:
     wide: bool = False  # coefficients in float64, whatever the network computes in (wide.py)
 
     def dtype_of(self, name: str) -> torch.dtype:
-        """The dtype of coefficients of a value."""
+        """Return the dtype of coefficients of a value."""
         return torch.float64 if self.wide else self.bounds[name].dtype
 
     @property
@@ -237,7 +237,7 @@ class Relaxed:
         return torch.where(self.infeasible, torch.full_like(best, -torch.inf), best)
 
     def unpaid(self) -> Relaxed:
-        """The same bounds and lines, without the rounding terms of the affine layers: for gradients, and to compare."""
+        """Drop the rounding terms of the affine layers: for gradients, and to compare."""
         steps = {
             name: replace(step, error=None, absolute=None) if isinstance(step, AffineStep) else step
             for name, step in self.steps.items()

@@ -181,7 +181,7 @@ def _block(
     *,
     wide: bool = False,
 ) -> Iterator[tuple[At, Relaxed, SpecBounds]]:
-    """Bounds of some examples, ``rows`` rows at a time."""
+    """Yield bounds of some examples, ``rows`` rows at a time."""
     with torch.no_grad():
         relaxed = relax(
             program,
@@ -198,7 +198,7 @@ def _block(
 
 
 def _paid(relaxed: Relaxed, c: Tensor, d: Tensor, found: SpecBounds, method: Crown) -> Tensor:
-    """What the backward passes of examples with open rows paid for rounding: (B, S); 0 for others."""
+    """Return what the backward passes of examples with open rows paid for rounding: (B, S); 0 for others."""
     paid, left = torch.zeros_like(found.upper), (~(found.upper <= 0)).any(1)
     if not bool(left.any()):
         return paid

@@ -51,12 +51,12 @@ def wide_arguments(
 
 
 def names_dtype(given: tuple[tuple[Any, ...], dict[str, Any]]) -> bool:
-    """Do a call's arguments name a dtype? It would round coefficients in float64 to that."""
+    """Say whether a call's arguments name a dtype: it would round coefficients in float64."""
     return any(isinstance(value, torch.dtype) for value in _leaves(given))
 
 
 def rounds_numbers(given: tuple[tuple[Any, ...], dict[str, Any]], dtype: torch.dtype) -> bool:
-    """Is there a number among a call's arguments that the network's dtype cannot hold? Its executions round it."""
+    """Say whether a number among a call's arguments is one that the network's dtype cannot hold, and so rounds."""
     return any(_rounded(value, dtype) for value in _leaves(given))
 
 

@@ -312,7 +312,7 @@ def bounds_of_rows(reduced: Reduced) -> Interval:
 
 
 def rounding_of_rows(reduced: Reduced) -> tuple[Tensor, Tensor]:
-    """Upper bounds (R,) of the reduced network's outputs, and how much of them is rounding that rows pay for."""
+    """Bound the reduced network's outputs from above (R,), and return what rows paid of it for rounding."""
     passes = Passes(reduced, torch.float64)
     rows = passes.outputs
     found = _root(reduced, passes, rows.up, rows.up_offset)
@@ -322,13 +322,13 @@ def rounding_of_rows(reduced: Reduced) -> tuple[Tensor, Tensor]:
 
 
 def _paid(rows: Rows | _Layer) -> Tensor:
-    """What rows (R,) pay for rounding; 0 where not all that lies between is affine, which offsets do not tell apart."""
+    """Return what rows (R,) pay for rounding; 0 where something between is not affine: offsets do not tell it apart."""
     paid = 0.5 * (rows.up_offset - rows.low_offset)
     return paid if rows.low is rows.up else torch.zeros_like(paid)
 
 
 def _root(reduced: Reduced, passes: Passes, a: Tensor, offset: Tensor) -> Pass:
-    """One pass from a (N, V), offset (N,) with adaptive slopes and no splits."""
+    """Go back from a (N, V), offset (N,) with adaptive slopes and no splits."""
     slopes = [layer.slope for layer in reduced.layers]
     alphas = torch.cat(slopes).double() if slopes else a.new_zeros(0)
     alphas = alphas.expand(len(a), -1)
