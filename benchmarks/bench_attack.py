@@ -60,9 +60,7 @@ def dropping() -> float:
     model, x = sb.models.small().eval(), torch.rand(128, *SHAPE)
     mine, other = torch.eye(10)[:2], torch.eye(10)[2:4]
     rows = (mine - other).expand(128, 2, 10)
-    fate = torch.where(
-        torch.arange(128) % 4 > 0, 0.1, -1e6
-    )  # an offset of 0.1 is broken within a step or two
+    fate = torch.where(torch.arange(128) % 4 > 0, 0.1, -1e6)  # an offset of 0.1 is broken within a step or two
     spec = sb.LinearSpec(rows.contiguous(), fate.unsqueeze(1).expand(128, 2).contiguous())
     falling = seconds(lambda: attack(model, LinfBall(x, "3/10", clip=(0, 1)), None, PGD(STEPS, 1), spec=spec))
     return falling / seconds(partial(search, model, x))

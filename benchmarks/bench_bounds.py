@@ -42,9 +42,7 @@ def benchmarks() -> Iterator[Benchmark]:
     for name, build in (NETS | deep).items():
         for soundness in ("none", "deployed"):
             sample = partial(activations_worth, build().eval(), region, soundness)
-            yield Measure(
-                f"{name}: peak memory, {soundness}", "largest activations", sample, limit=4.0, times=1
-            )
+            yield Measure(f"{name}: peak memory, {soundness}", "largest activations", sample, limit=4.0, times=1)
 
 
 @torch.no_grad()

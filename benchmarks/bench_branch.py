@@ -29,9 +29,7 @@ def benchmarks() -> Iterator[Benchmark]:
         {
             "in batches": partial(decide, workspace, x, labels, Options(seconds=600, domains=120)),
             "one by one": partial(decide, workspace, x, labels, Options(seconds=600, domains=120, batch=1)),
-            "first candidate": partial(
-                decide, workspace, x, labels, Options(seconds=600, domains=120, candidates=1)
-            ),
+            "first candidate": partial(decide, workspace, x, labels, Options(seconds=600, domains=120, candidates=1)),
         },
     )
 
@@ -46,9 +44,7 @@ def problem() -> tuple[nn.Module, Tensor, Tensor]:
 
 def questions(workspace: Workspace, x: Tensor, labels: Tensor) -> Questions:
     """Nothing is known of any class but the true one."""
-    margins = torch.full((len(x), 10), torch.inf, dtype=torch.float64).scatter(
-        1, labels.unsqueeze(1), -torch.inf
-    )
+    margins = torch.full((len(x), 10), torch.inf, dtype=torch.float64).scatter(1, labels.unsqueeze(1), -torch.inf)
     asked = Labels(workspace, labels, labels, 10)
     return Questions(LinfBall(x, "1/100", (0, 1)), asked, margins, torch.arange(len(x)))
 

@@ -19,9 +19,7 @@ from surebound.vnnlib import parse_query, robustness_query, write_network, write
 
 def benchmarks() -> Iterator[Benchmark]:
     """CPU time, which other processes on the machine disturb less than they do the clock."""
-    yield Measure(
-        "a small ONNX network: process start to verdict, CPU time", "s", start_to_verdict, limit=3.0
-    )
+    yield Measure("a small ONNX network: process start to verdict, CPU time", "s", start_to_verdict, limit=3.0)
     yield Measure("VNN-LIB 1.0: a megabyte of bounds, CPU time", "s", megabyte, limit=1.0)
 
 

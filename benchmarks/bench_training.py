@@ -47,9 +47,7 @@ def benchmarks() -> Iterator[Benchmark]:
         for method, step in steps.items():
             speed = partial(samples_per_second, step, batch)
             yield Measure(f"{name}, batch {batch}: {method}", "samples/s", speed)
-            yield Measure(
-                f"{name}, batch {batch}: {method}, peak memory", "MB", partial(megabytes, step), times=1
-            )
+            yield Measure(f"{name}, batch {batch}: {method}, peak memory", "MB", partial(megabytes, step), times=1)
     for name in ("small", "medium"):
         build, batch, _ = NETS[name]
         normed = contenders(partial(build, batch_norm=True), batch)
@@ -81,9 +79,7 @@ def contenders(build: Callable[..., nn.Module], batch: int) -> dict[str, Callabl
 
 def switched_off(net: nn.Module) -> nn.Module:
     """Biases that leave only a share ON of channels and hidden units on; what is off has no gradient and stays off."""
-    layers = [
-        m for m in net.modules() if isinstance(m, (nn.Conv2d, nn.Linear, nn.BatchNorm1d, nn.BatchNorm2d))
-    ]
+    layers = [m for m in net.modules() if isinstance(m, (nn.Conv2d, nn.Linear, nn.BatchNorm1d, nn.BatchNorm2d))]
     with torch.no_grad():
         for layer in layers[:-1]:
             if layer.bias is not None:
@@ -107,10 +103,7 @@ def loop_for(
 
 def curriculum() -> dict[str, Callable[[], object]]:
     """What a step costs in the phases of the curriculum, and with the recommended recipe's parts."""
-    phases = {
-        f"kappa {kappa:g}": loop_for(sb.models.small(), IBP(), 100, kappa).advance
-        for kappa in (1.0, 0.5, 0.0)
-    }
+    phases = {f"kappa {kappa:g}": loop_for(sb.models.small(), IBP(), 100, kappa).advance for kappa in (1.0, 0.5, 0.0)}
     normed = loop_for(sb.models.small(batch_norm=True), IBP(regulariser=BoundRegulariser()), 100, 0.0).advance
     return {**phases, "recommended, kappa 0": normed}
 

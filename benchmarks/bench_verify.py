@@ -80,9 +80,7 @@ class Case:
 def trained() -> tuple[nn.Module, Tensor, Tensor]:
     """A network for the digits after a few seconds of plain training, and test images that it gets right."""
     torch.manual_seed(0)
-    net = nn.Sequential(
-        nn.Flatten(), nn.Linear(64, 24), nn.ReLU(), nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 10)
-    )
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.ReLU(), nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 10))
     data = datasets.load("digits")
     x, y = data.train.batch(torch.arange(len(data.train)))
     optimiser = torch.optim.Adam(net.parameters(), 1e-2)

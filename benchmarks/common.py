@@ -75,9 +75,7 @@ class Race:
     def __post_init__(self) -> None:
         for pair in self.limits:
             if not set(pair.split(" / ")) <= set(self.contenders) or " / " not in pair:
-                raise ValueError(
-                    f"{self.name}: the limit {pair!r} is no `A / B` of {', '.join(self.contenders)}"
-                )
+                raise ValueError(f"{self.name}: the limit {pair!r} is no `A / B` of {', '.join(self.contenders)}")
 
     def measure(self, budget: Budget) -> Iterator[Record]:
         repeats = {who: _repeats(work, budget.sample) for who, work in self.contenders.items()}

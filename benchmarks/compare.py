@@ -51,9 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
-    parser.add_argument(
-        "--fail-above", type=float, metavar="PERCENT", help="exit code 1 if a ratio got clearly worse"
-    )
+    parser.add_argument("--fail-above", type=float, metavar="PERCENT", help="exit code 1 if a ratio got clearly worse")
     options = parser.parse_args(arguments)
     old, new = read(options.old), read(options.new)
 
@@ -62,9 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shown.add_column(column, justify="left" if column in ("benchmark", "") else "right", no_wrap=True)
     both = changes(old, new)
     for change in both:
-        verdict = (
-            ("[red]worse[/red]" if change.percent > 0 else "[green]better[/green]") if change.clear else ""
-        )
+        verdict = ("[red]worse[/red]" if change.percent > 0 else "[green]better[/green]") if change.clear else ""
         shown.add_row(
             change.old.name, f"{change.old.value:.4g}", f"{change.new.value:.4g}", change.old.unit,
             f"{change.percent:+.1f} %", verdict,

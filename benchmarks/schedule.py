@@ -32,10 +32,7 @@ class Speed:
 def speeds(run: Path) -> list[Speed]:
     """The logged speeds of a run, in order."""
     lines = (m for m in read_metrics(run / "metrics.jsonl") if m.get("samples_per_second"))
-    return [
-        Speed(m["step"], m["samples_per_second"], m.get("kappa") == 1 and m.get("epsilon") == 0)
-        for m in lines
-    ]
+    return [Speed(m["step"], m["samples_per_second"], m.get("kappa") == 1 and m.get("epsilon") == 0) for m in lines]
 
 
 def mean_step(logged: Sequence[Speed], share: float) -> float:
@@ -47,9 +44,7 @@ def mean_step(logged: Sequence[Speed], share: float) -> float:
     """
     unit = [s.images_per_second for s in logged if s.ordinary]
     if not unit:
-        raise ValueError(
-            "the run has no warm-up with kappa 1 and radius 0: there is no ordinary step to compare with"
-        )
+        raise ValueError("the run has no warm-up with kappa 1 and radius 0: there is no ordinary step to compare with")
     last = logged[-1].step
     parts: dict[int, list[float]] = {}
     for s in logged:

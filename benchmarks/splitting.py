@@ -37,9 +37,7 @@ class Setting:
     @property
     def name(self) -> str:
         layers = f"{len(self.hidden)}x{self.hidden[0]}"
-        return (
-            f"{self.inputs} inputs, {layers}, {'trained' if self.trained else 'random'}, radius {self.radius}"
-        )
+        return f"{self.inputs} inputs, {layers}, {'trained' if self.trained else 'random'}, radius {self.radius}"
 
 
 DEEP, WIDE = (50,) * 6, (100, 100)

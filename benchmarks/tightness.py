@@ -59,9 +59,7 @@ def measure(net: nn.Module, x: Tensor, labels: Tensor, eps: str, few: int, repea
     return lines
 
 
-def worst_of(
-    net: nn.Module, x: Tensor, labels: Tensor, eps: str, method: str, repeats: int
-) -> tuple[Tensor, float]:
+def worst_of(net: nn.Module, x: Tensor, labels: Tensor, eps: str, method: str, repeats: int) -> tuple[Tensor, float]:
     """The largest margin (B,) of every image, and the time of all."""
     region = sb.LinfBall(x, eps, clip=(0, 1))
     margins, spent = timed(lambda: sb.worst_margins(net, region, labels, method=method), repeats)
@@ -70,9 +68,7 @@ def worst_of(
 
 def main() -> None:
     """Print the table as Markdown."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="+", help="TITLE=TARGET: a run directory or a packaged network")
     parser.add_argument("--eps", nargs="+", required=True, help="a radius for each network")
     parser.add_argument("--images", type=int, default=100)

@@ -81,9 +81,7 @@ def table(out: Path) -> str:
             "ibp_verified",
         )
         cells = [f"{100 * found[f'{each}_error']:.2f} %" for each in errors]
-        lines.append(
-            "| " + " | ".join([name, found["eps"], *cells, str(found["open"]), str(found["seconds"])]) + " |"
-        )
+        lines.append("| " + " | ".join([name, found["eps"], *cells, str(found["open"]), str(found["seconds"])]) + " |")
     return "\n".join(lines)
 
 

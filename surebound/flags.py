@@ -22,9 +22,7 @@ class _Flags:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.users = 0
-        self.found: tuple[str, str, bool, bool, torch.dtype, int] | None = (
-            None  # what they were before the first user
-        )
+        self.found: tuple[str, str, bool, bool, torch.dtype, int] | None = None  # what they were before the first user
 
     def forbid(self) -> None:
         """Apply the settings, whatever they are now; every call pairs with one of ``allow``."""

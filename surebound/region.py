@@ -26,9 +26,7 @@ def _check_images(x: Tensor, name: str) -> None:
     if x.dim() < 1:
         raise RegionError(f"{name} has no batch axis; give shape (B, ...), e.g. {name}.unsqueeze(0)")
     if bool(torch.isnan(x).any()):
-        raise RegionError(
-            f"{name} contains NaN; clean the data first (torch.isnan({name}).nonzero() finds them)"
-        )
+        raise RegionError(f"{name} contains NaN; clean the data first (torch.isnan({name}).nonzero() finds them)")
 
 
 @dataclass(frozen=True)
@@ -52,9 +50,7 @@ class Box:
             )
         if bool((self.lower > self.upper).any()):
             at = tuple(int(i) for i in (self.lower > self.upper).nonzero()[0])
-            raise RegionError(
-                f"the box is empty: lower > upper at index {at}; swap the two or check the data"
-            )
+            raise RegionError(f"the box is empty: lower > upper at index {at}; swap the two or check the data")
 
     def interval(self, soundness: Soundness = Soundness.DEPLOYED) -> Interval:
         """Return the box as bounds; exact in every mode."""
@@ -96,9 +92,7 @@ class LinfBall:
     eps: Fraction
     clip: tuple[float, float] | None = field(default=None)
 
-    def __init__(
-        self, x: Tensor, eps: str | int | float | Fraction, clip: tuple[float, float] | None = None
-    ) -> None:
+    def __init__(self, x: Tensor, eps: str | int | float | Fraction, clip: tuple[float, float] | None = None) -> None:
         radius = exact_fraction(eps)
         if radius < 0:
             raise RegionError(f"eps={eps!r} is negative; a radius is 0 or more")

@@ -51,9 +51,7 @@ def options(command: Any, words: list[str]) -> tuple[Any, list[str], list[str]]:
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "console")], ids=name)
 def test_commands_exist(page: Path) -> None:
     """Every `surebound ...` and `make ...` shown is a command with such options."""
-    targets = set(
-        re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    )
+    targets = set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     root = typer.main.get_command(build_app())
     for _, block in blocks(page, "console"):
         for shown in re.findall(r"^\$ (.*)$", block, re.MULTILINE):

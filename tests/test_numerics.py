@@ -44,9 +44,7 @@ def test_exact_fraction_refuses_what_is_no_number(value):
 
 @pytest.mark.parametrize("value", [None, True, [1], torch.tensor(1.0), np.float32(0.1)])
 def test_exact_fraction_refuses_other_types(value):
-    with pytest.raises(
-        InputError, match=r"is of type .* give a fraction such as '8/255' .* or .* float\(eps\)"
-    ):
+    with pytest.raises(InputError, match=r"is of type .* give a fraction such as '8/255' .* or .* float\(eps\)"):
         exact_fraction(value)
 
 

@@ -27,9 +27,7 @@ def checked(verdict: str, answer: str, onnx: Path, vnnlib: Path, label: int) -> 
         return "wrong: the counterexample is outside the box"
     session = onnxruntime.InferenceSession(str(onnx), providers=["CPUExecutionProvider"])
     entry = session.get_inputs()[0]
-    outputs = session.run(
-        None, {entry.name: x.reshape([d if isinstance(d, int) else 1 for d in entry.shape])}
-    )
+    outputs = session.run(None, {entry.name: x.reshape([d if isinstance(d, int) else 1 for d in entry.shape])})
     y = np.asarray(outputs[0]).reshape(-1)
     margin = float(np.delete(y, label).max() - y[label])
     return "confirmed" if margin >= 0 else f"wrong: the label wins by {-margin:g}"

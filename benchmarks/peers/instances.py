@@ -74,12 +74,8 @@ def _hard(net: str, eps: str, count: int, data_dir: Path | None) -> list[Instanc
             break
         chosen = unproved[start : start + _AT_ONCE]
         results = verify(target.model, LinfBall(images, eps, clip=(0, 1)), labels, stages, indices=chosen)
-        found += [
-            Instance(net, eps, r.index, r.label) for r in results if r.verdict.status.value == "unknown"
-        ]
-        print(
-            f"{net} {eps}: {len(found)} among {start + len(chosen)} of {len(unproved)} unproved", flush=True
-        )
+        found += [Instance(net, eps, r.index, r.label) for r in results if r.verdict.status.value == "unknown"]
+        print(f"{net} {eps}: {len(found)} among {start + len(chosen)} of {len(unproved)} unproved", flush=True)
     return found[:count]
 
 

@@ -71,14 +71,10 @@ class Race:
             return
         files = self.folder / "instances"
         onnx, vnnlib, startup = instance.onnx(files), instance.vnnlib(files), self._startup(tool)
-        verdict, text, times, seconds = _ask(
-            tool, self.folder, onnx, vnnlib, self.timeout + startup, self.clock
-        )
+        verdict, text, times, seconds = _ask(tool, self.folder, onnx, vnnlib, self.timeout + startup, self.clock)
         if seconds - startup > self.timeout:
             verdict = "timeout"
-        self._write(
-            tool, instance, verdict, checked(verdict, text, onnx, vnnlib, instance.label), times, startup
-        )
+        self._write(tool, instance, verdict, checked(verdict, text, onnx, vnnlib, instance.label), times, startup)
 
     def _startup(self, tool: Tool) -> float:
         """The faster of two trivial questions; they are answers like others, so that a later run knows them."""
@@ -192,7 +188,5 @@ def _trivial(folder: Path) -> tuple[Path, Path]:
 
 
 def _commit() -> str:
-    found = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return found.stdout.strip() or "unknown"

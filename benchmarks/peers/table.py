@@ -36,8 +36,7 @@ def table(results: Path) -> str:
 def _row(eps: str, tool: str, lines: Sequence[Line], broken: set[tuple[str, str, int]]) -> str:
     decided = [line for line in lines if line.verdict in ("sat", "unsat")]
     wrong = sum(
-        line.check.startswith("wrong")
-        or (line.verdict == "unsat" and (line.net, line.eps, line.index) in broken)
+        line.check.startswith("wrong") or (line.verdict == "unsat" and (line.net, line.eps, line.index) in broken)
         for line in decided
     )
     # Start-up is measured apart: an answer at once can come out faster than it.

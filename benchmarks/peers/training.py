@@ -99,9 +99,7 @@ def race(name: str, lirpa: ModuleType, batch: int, crown: bool) -> common.Race:
         loops["auto_LiRPA CROWN-IBP"] = loop_for(bounded(), Peer(lirpa, linear=True), batch)
     ours, theirs = (float(loops[who]._loss().value.detach()) for who in ("IBP", "auto_LiRPA IBP"))
     if abs(ours - theirs) > 1e-3 * abs(ours):
-        raise SystemExit(
-            f"{name}: the losses differ, {ours} and {theirs}: this would compare two different steps"
-        )
+        raise SystemExit(f"{name}: the losses differ, {ours} and {theirs}: this would compare two different steps")
     steps = {who: loop.advance for who, loop in loops.items()}
     return common.Race(f"{name}, batch {batch}", steps, {"IBP / auto_LiRPA IBP": LIMIT})
 

@@ -51,9 +51,7 @@ class Attack(abc.ABC):
         for name in ("steps", "restarts"):
             value = getattr(self, name)
             if not is_count(value):
-                raise ConfigError(
-                    f"{type(self).__name__}({name}={value!r}): {name} must be an integer of at least 1"
-                )
+                raise ConfigError(f"{type(self).__name__}({name}={value!r}): {name} must be an integer of at least 1")
         for option in fields(self):
             if option.name in NAMED:
                 pick(NAMED[option.name], getattr(self, option.name), option.name)

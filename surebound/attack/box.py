@@ -60,9 +60,7 @@ class InnerBox:
 
 def _check_finite(*ends: Tensor) -> None:
     if not all(bool(torch.isfinite(end).all()) for end in ends):
-        raise RegionError(
-            "the region reaches infinity; an attack needs finite inputs, so give a bounded region"
-        )
+        raise RegionError("the region reaches infinity; an attack needs finite inputs, so give a bounded region")
 
 
 def _add_inwards(x: Tensor, eps: Fraction) -> Tensor:

@@ -83,9 +83,7 @@ class AttackedNetwork:
             error.add_note(f"while running the network on {x.dtype} inputs of shape {tuple(x.shape)}")
             raise
         if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(x):
-            given = (
-                f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
-            )
+            given = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
             raise SpecError(
                 f"the network returned {given} for {len(x)} inputs; an attack needs outputs of shape (B, K)"
             )

@@ -77,9 +77,7 @@ def objective_of(labels: Tensor | None, spec: LinearSpec | None, batch: int, out
         raise SpecError("give labels or a spec: one of them, and not both, says what must hold")
     if labels is not None:
         if outputs < 2 and batch:
-            raise SpecError(
-                f"the network has {outputs} output: there is no other class; give a spec=LinearSpec(c, d)"
-            )
+            raise SpecError(f"the network has {outputs} output: there is no other class; give a spec=LinearSpec(c, d)")
         return Classification(check_labels(labels, batch, outputs))
     if spec is None:  # pragma: no cover - excluded above; tells the type checker
         raise SpecError("no specification")

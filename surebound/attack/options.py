@@ -16,8 +16,7 @@ def check_type(owner: object, name: str, kind: type) -> None:
     value = getattr(owner, name)
     if not isinstance(value, kind):
         raise ConfigError(
-            f"{type(owner).__name__}({name}={value!r}): {name} must be a {kind.__name__}, "
-            f"e.g. {name}={_EXAMPLES[name]}"
+            f"{type(owner).__name__}({name}={value!r}): {name} must be a {kind.__name__}, e.g. {name}={_EXAMPLES[name]}"
         )
 
 
@@ -34,9 +33,7 @@ def is_count(value: object) -> bool:
 
 def is_positive(value: object) -> bool:
     """Is it a positive, finite number?"""
-    return (
-        isinstance(value, int | float) and not isinstance(value, bool) and value > 0 and math.isfinite(value)
-    )
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0 and math.isfinite(value)
 
 
 def pick(table: Mapping[str, T], name: str, what: str) -> T:

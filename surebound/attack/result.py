@@ -83,9 +83,7 @@ class Ledger:
         """Note rows that found a violation, while they still run: (N,) and (N,)."""
         self.winner.scatter_reduce_(0, example, trial, "amin")
 
-    def enter(
-        self, example: Tensor, trial: Tensor, x: Tensor, value: Tensor, steps: Tensor, queries: Tensor
-    ) -> None:
+    def enter(self, example: Tensor, trial: Tensor, x: Tensor, value: Tensor, steps: Tensor, queries: Tensor) -> None:
         """Enter rows that have ended, each with its worst iterate; their first violating one if they broke."""
         self.steps[example, trial] = steps
         self.queries[example, trial] = queries

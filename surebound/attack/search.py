@@ -81,11 +81,7 @@ def attack(
 
 def _objective(labels: Tensor | None, spec: LinearSpec | Spec | None, batch: int, outputs: int) -> Objective:
     if isinstance(spec, Spec) and labels is None:
-        return (
-            TreeObjective.of(spec, outputs)
-            if batch
-            else objective_of(torch.zeros(0).long(), None, 0, outputs)
-        )
+        return TreeObjective.of(spec, outputs) if batch else objective_of(torch.zeros(0).long(), None, 0, outputs)
     if isinstance(spec, Spec):
         raise SpecError("give labels or a spec: one of them, and not both, says what must hold")
     return objective_of(labels, spec, batch, outputs)
@@ -120,17 +116,12 @@ def _nothing(images: Tensor) -> AttackResult:
 def _check(method: Attack, proved: Tensor | None, seed: int, batch: int) -> None:
     if not isinstance(method, Attack):
         raise InputError(
-            f"method={method!r} is not an attack; give one of sb.attacks, "
-            "e.g. sb.attacks.PGD(steps=200, restarts=10)"
+            f"method={method!r} is not an attack; give one of sb.attacks, e.g. sb.attacks.PGD(steps=200, restarts=10)"
         )
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise InputError(f"seed={seed!r} is a {type(seed).__name__}; give an integer")
     if proved is None:
         return
     if not isinstance(proved, Tensor) or proved.dtype != torch.bool or proved.shape != (batch,):
-        given = (
-            f"{proved.dtype} {tuple(proved.shape)}" if isinstance(proved, Tensor) else type(proved).__name__
-        )
-        raise InputError(
-            f"proved is {given}; give a bool tensor of shape ({batch},), e.g. (margins <= 0).all(1)"
-        )
+        given = f"{proved.dtype} {tuple(proved.shape)}" if isinstance(proved, Tensor) else type(proved).__name__
+        raise InputError(f"proved is {given}; give a bool tensor of shape ({batch},), e.g. (margins <= 0).all(1)")

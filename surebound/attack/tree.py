@@ -29,9 +29,7 @@ class TreeObjective(Objective):
     def of(cls, spec: Spec, outputs: int) -> TreeObjective:
         """Return the objective of a specification about the outputs of one run."""
         scope = _Outputs(spec, outputs)
-        formula = renamed(
-            spec.formula(scope), {number: column for (_, column), number in scope.outputs.items()}
-        )
+        formula = renamed(spec.formula(scope), {number: column for (_, column), number in scope.outputs.items()})
         place = {atom: i for i, atom in enumerate(dict.fromkeys(atoms(formula)))}
         c = torch.zeros(len(place), outputs, dtype=torch.float64)
         d = torch.zeros(len(place), dtype=torch.float64)
@@ -53,9 +51,7 @@ class TreeObjective(Objective):
     def _tree(self, rows: Tensor) -> Tensor:
         """Combine rows (R, A) into the parts of the property that must all hold: (R, S)."""
         rows = torch.where(rows.isnan(), torch.inf, rows)  # NaN satisfies nothing
-        parts = (
-            self.formula.parts if isinstance(self.formula, All) and self.formula.parts else (self.formula,)
-        )
+        parts = self.formula.parts if isinstance(self.formula, All) and self.formula.parts else (self.formula,)
         return torch.stack([self._degree(part, rows) for part in parts], 1)
 
     def _degree(self, part: Formula, rows: Tensor) -> Tensor:

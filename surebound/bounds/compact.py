@@ -28,9 +28,7 @@ class CompactNetwork(nn.Module):
     ``kept`` says how many channels are left of how many, per weighted layer of the original (by module path).
     """
 
-    def __init__(
-        self, graph: Graph, values: Mapping[str, Tensor], kept: Mapping[str, tuple[int, int]]
-    ) -> None:
+    def __init__(self, graph: Graph, values: Mapping[str, Tensor], kept: Mapping[str, tuple[int, int]]) -> None:
         super().__init__()
         self.graph, self.kept = graph, dict(kept)
         for name, value in values.items():
@@ -122,9 +120,7 @@ class _Surgery:
     def _value(self, argument: Any) -> Tensor:
         if not isinstance(argument, Ref) or argument.name not in self.values:
             name = argument.name if isinstance(argument, Ref) else argument
-            raise BoundError(
-                f"the weight {name} is computed while the network runs; compact needs a parameter"
-            )
+            raise BoundError(f"the weight {name} is computed while the network runs; compact needs a parameter")
         return self.values[argument.name]
 
     def _fold(self, chain: Chain, norm: Node) -> None:
@@ -199,11 +195,7 @@ class _Surgery:
             old = node.shape[1] or 0
             self.shapes[node.name] = (node.shape[0], old // channels * on, *node.shape[2:])
             if node is chain.relu or node not in chain.calls or kind_of(node, graph) == "flatten":
-                queue += [
-                    r
-                    for r in graph.consumers().get(node.name, [])
-                    if _pads(r) or kind_of(r, graph) == "flatten"
-                ]
+                queue += [r for r in graph.consumers().get(node.name, []) if _pads(r) or kind_of(r, graph) == "flatten"]
 
     def _rebuilt(self, graph: Graph) -> tuple[Graph, dict[str, Tensor]]:
         nodes: list[Node] = []

@@ -151,9 +151,7 @@ def _overwriting(graph: Graph, owned: set[str]) -> frozenset[str]:
 def _wants_gradient(values: Env, start: Interval) -> bool:
     if not torch.is_grad_enabled():
         return False
-    return start.lower.requires_grad or any(
-        isinstance(v, Tensor) and v.requires_grad for v in values.values()
-    )
+    return start.lower.requires_grad or any(isinstance(v, Tensor) and v.requires_grad for v in values.values())
 
 
 def apply_rule(ctx: Context, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -179,9 +177,7 @@ def apply_rule(ctx: Context, node: Node, args: tuple[Any, ...], kwargs: dict[str
     except SureboundError:
         raise
     except TypeError as error:
-        raise BoundError(
-            f"the rule does not cover this use of the operator: {error} ({describe(node)})"
-        ) from error
+        raise BoundError(f"the rule does not cover this use of the operator: {error} ({describe(node)})") from error
 
 
 def _has_interval(value: Any) -> bool:

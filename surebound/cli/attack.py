@@ -52,17 +52,11 @@ def attack(
     target: Target,
     eps: Annotated[
         str,
-        typer.Option(
-            help="Radius of the l-infinity ball in pixel space, kept exact: 8/255, 0.3.", show_default=False
-        ),
+        typer.Option(help="Radius of the l-infinity ball in pixel space, kept exact: 8/255, 0.3.", show_default=False),
     ],
     name: Annotated[Name, typer.Option("--attack", help="Which attack.")] = Name.PGD,
-    steps: Annotated[
-        int | None, typer.Option(help="Steps per trial (default: the attack's own; PGD 200).")
-    ] = None,
-    restarts: Annotated[
-        int | None, typer.Option(help="Restarts (default: the attack's own; PGD 10).")
-    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps per trial (default: the attack's own; PGD 200).")] = None,
+    restarts: Annotated[int | None, typer.Option(help="Restarts (default: the attack's own; PGD 10).")] = None,
     start: Annotated[Start | None, typer.Option(help="Where trials start.")] = None,
     weights: Weights = None,
     data: Data = None,

@@ -57,9 +57,7 @@ def register(app: typer.Typer) -> None:
 
 def bounds(
     model: Target,
-    eps: Annotated[
-        str, typer.Option(help="Radius in pixel space, kept exact: 8/255, 0.1.", show_default=False)
-    ],
+    eps: Annotated[str, typer.Option(help="Radius in pixel space, kept exact: 8/255, 0.1.", show_default=False)],
     weights: Weights = None,
     data: Data = None,
     data_dir: DataDir = None,
@@ -68,9 +66,10 @@ def bounds(
     method: Annotated[MethodName, typer.Option(help=METHOD_HELP)] = MethodName.INTERVAL,
     soundness: Annotated[Arithmetic, typer.Option(help=SOUNDNESS_HELP)] = Arithmetic.DEPLOYED,
     show: Annotated[Show, typer.Option(help=SHOW_HELP)] = Show.MARGINS,
-    clip: Annotated[
-        tuple[float, float], typer.Option(help="Range of valid inputs; the ball is cut to it.")
-    ] = (0.0, 1.0),
+    clip: Annotated[tuple[float, float], typer.Option(help="Range of valid inputs; the ball is cut to it.")] = (
+        0.0,
+        1.0,
+    ),
     batch_size: Annotated[
         int, typer.Option(min=1, help="At most so many images at a time; slow methods take fewer.")
     ] = 100,
@@ -132,9 +131,7 @@ def choose(count: int, index: list[int], first: int | None) -> list[int]:
         raise InputError(f"--first {first}: give 1 or more")
     wrong = [i for i in index if not 0 <= i < count]
     if wrong:
-        raise InputError(
-            f"--index {wrong[0]}: there are {count} images, so indices run from 0 to {count - 1}"
-        )
+        raise InputError(f"--index {wrong[0]}: there are {count} images, so indices run from 0 to {count - 1}")
     return index or list(range(count if first is None else min(first, count)))
 
 
@@ -198,9 +195,7 @@ def output_rows(
     else:  # z_k and -z_k as specifications
         both = torch.eye(values.shape[1], dtype=values.dtype).repeat(2, 1)
         both[values.shape[1] :] *= -1
-        found = worst_margins(
-            network, region, spec=LinearSpec(both), method=method.value, soundness=soundness.value
-        )
+        found = worst_margins(network, region, spec=LinearSpec(both), method=method.value, soundness=soundness.value)
         upper, lower = found.chunk(2, dim=1)[0], -found.chunk(2, dim=1)[1]
     return [
         [number, int(labels[i]), k, float(lower[i, k]), float(values[i, k]), float(upper[i, k])]

@@ -15,9 +15,7 @@ from surebound.cli.output import Format, print_table
 if TYPE_CHECKING:
     from surebound.data.download import Progress
 
-Names = Annotated[
-    list[str], typer.Argument(metavar="NAME...", help="Names of datasets: see `surebound data list`.")
-]
+Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of datasets: see `surebound data list`.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -102,9 +100,7 @@ def fetch(names: Names, data_dir: DataDir = None) -> None:
     for name in names:
         with progress_bars() as progress:
             dataset = data.load(name, data_dir, download=True, progress=progress)
-        typer.echo(
-            f"{name}: {dataset.provenance.status.value}, {len(dataset.train)} + {len(dataset.test)} images"
-        )
+        typer.echo(f"{name}: {dataset.provenance.status.value}, {len(dataset.train)} + {len(dataset.test)} images")
 
 
 @contextmanager

@@ -55,12 +55,9 @@ def evaluate(
         batch_size=batch_size,
     )
     with Bar("measuring") as bar:
-        errors = measure(
-            target.model, test, wanted, soundness=Soundness(soundness.value), seed=seed, progress=bar.show
-        )
+        errors = measure(target.model, test, wanted, soundness=Soundness(soundness.value), seed=seed, progress=bar.show)
     rows: list[list[Cell]] = [
-        [str(r), percent(errors.clean), percent(errors.attacked.get(r)), percent(v)]
-        for r, v in errors.verified.items()
+        [str(r), percent(errors.clean), percent(errors.attacked.get(r)), percent(v)] for r, v in errors.verified.items()
     ]
     print_table(("eps", "clean error", "PGD error", "unproved (IBP)"), rows, form)
     if form is Format.TABLE:
@@ -72,9 +69,7 @@ def evaluate(
 def zoo(
     form: Form = Format.TABLE,
     add: Annotated[Path | None, typer.Option(help="A finished run to package.", show_default=False)] = None,
-    name: Annotated[
-        str | None, typer.Option("--as", help="The name to package it under.", show_default=False)
-    ] = None,
+    name: Annotated[str | None, typer.Option("--as", help="The name to package it under.", show_default=False)] = None,
     verified: Annotated[
         Path | None,
         typer.Option(help="Results of `surebound verify` on the network --as, to note.", show_default=False),

@@ -33,22 +33,14 @@ def register(app: typer.Typer) -> None:
 def export(
     target: Target,
     onnx: Annotated[Path | None, typer.Option(help="Write the network to this file.")] = None,
-    vnnlib_dir: Annotated[
-        Path | None, typer.Option(help="Write one query per test image to this directory.")
-    ] = None,
+    vnnlib_dir: Annotated[Path | None, typer.Option(help="Write one query per test image to this directory.")] = None,
     eps: Annotated[str | None, typer.Option(help="Radius of the queries, kept exact: 0.3, 8/255.")] = None,
-    first: Annotated[
-        int | None, typer.Option(min=1, help="Queries for the first N test images (default: 10).")
-    ] = None,
+    first: Annotated[int | None, typer.Option(min=1, help="Queries for the first N test images (default: 10).")] = None,
     index: Annotated[
         list[int] | None, typer.Option(help="A query for an image by its number; may be repeated.")
     ] = None,
-    version: Annotated[
-        Version, typer.Option("--vnnlib-version", help="Version of the queries.")
-    ] = Version.TWO,
-    element: Annotated[
-        Element, typer.Option("--element-type", help="What the queries ask about.")
-    ] = Element.FLOAT32,
+    version: Annotated[Version, typer.Option("--vnnlib-version", help="Version of the queries.")] = Version.TWO,
+    element: Annotated[Element, typer.Option("--element-type", help="What the queries ask about.")] = Element.FLOAT32,
     timeout: Annotated[int, typer.Option(min=1, help="Seconds in the list of instances.")] = 60,
     weights: Weights = None,
     data: Data = None,

@@ -12,9 +12,7 @@ from surebound.cli.output import Format
 NET_HELP = "A run directory, an ONNX file, a packaged network's name, or PACKAGE.MODULE:FACTORY."
 
 Target = Annotated[str, typer.Argument(metavar="NET", help=NET_HELP, show_default=False)]
-Weights = Annotated[
-    Path | None, typer.Option("--weights", help="A safetensors file to load into the network.")
-]
+Weights = Annotated[Path | None, typer.Option("--weights", help="A safetensors file to load into the network.")]
 Data = Annotated[
     str | None,
     typer.Option(
@@ -24,9 +22,7 @@ Data = Annotated[
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option(
-        "--data-dir", help="Where datasets are kept (default: the user's cache).", envvar="SUREBOUND_DATA"
-    ),
+    typer.Option("--data-dir", help="Where datasets are kept (default: the user's cache).", envvar="SUREBOUND_DATA"),
 ]
 First = Annotated[int | None, typer.Option(min=1, help="The first N test images (default: all).")]
 Indices = Annotated[list[int] | None, typer.Option(help="An image by its number; may be repeated.")]

@@ -69,9 +69,7 @@ def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
 
     shown = Table(box=None, pad_edge=False)
     for index, column in enumerate(columns):
-        numbers = all(
-            isinstance(row[index], (int, float)) and not isinstance(row[index], bool) for row in rows
-        )
+        numbers = all(isinstance(row[index], (int, float)) and not isinstance(row[index], bool) for row in rows)
         shown.add_column(column, justify="right" if rows and numbers else "left")
     for row in rows:
         shown.add_row(*(Text(text(cell)) for cell in row))  # Text: brackets in a cell are no markup

@@ -62,9 +62,7 @@ def caller(name: str, stop: Callable[[], bool] = lambda: False) -> Caller:
 def describe(progress: Progress) -> str:
     """One line of training numbers."""
     names = {"clean_error": "clean", "verified_error": "verified", "attacked_error": "attacked"}
-    errors = "".join(
-        f" {short} {progress.scalars[key]:.1%}" for key, short in names.items() if key in progress.scalars
-    )
+    errors = "".join(f" {short} {progress.scalars[key]:.1%}" for key, short in names.items() if key in progress.scalars)
     return (
         f"{progress.step}/{progress.steps} ETA {left(progress.seconds_left)} "
         f"loss {progress.scalars.get('loss', float('nan')):.3f}{errors} eps {progress.epsilon:.3g} "

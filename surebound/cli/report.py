@@ -17,9 +17,7 @@ def register(app: typer.Typer) -> None:
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(
-            help="Run directories, results of `surebound verify`, or folders of them.", show_default=False
-        ),
+        typer.Argument(help="Run directories, results of `surebound verify`, or folders of them.", show_default=False),
     ],
     out: Annotated[
         Path | None, typer.Option(help="The page (default: report.html in the first of the directories).")

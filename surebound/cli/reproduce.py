@@ -79,9 +79,7 @@ def reproduce(
         print_table(("name", "or", "what"), rows)
         return
     if not artefacts or out is None:
-        raise InputError(
-            "name one or more artefacts (`surebound reproduce --list`) and a directory with --out"
-        )
+        raise InputError("name one or more artefacts (`surebound reproduce --list`) and a directory with --out")
     wanted = list(ARTEFACTS) if artefacts == ["all"] else [find(name) for name in artefacts]
     level = Scale(scale.value)
     bench = _bench(out, _data(level, out, data_dir), tuple(reuse or ()), jobs, level)
@@ -125,9 +123,7 @@ def _data(level: Scale, out: Path, data_dir: Path | None) -> Path | None:
     return out / "data" if str(level) == "smoke" else data_dir
 
 
-def _bench(
-    out: Path, data_dir: Path | None, reuse: tuple[Path, ...], jobs: int | None, level: Scale
-) -> Bench:
+def _bench(out: Path, data_dir: Path | None, reuse: tuple[Path, ...], jobs: int | None, level: Scale) -> Bench:
     from surebound.reproduction.bench import Bench
 
     missing = [path for path in reuse if not path.is_dir()]
@@ -154,9 +150,7 @@ def _show(plans: list[WorkPlan], bench: Bench, *, quick: bool) -> None:
     unknown = sum(s.seconds is None and not s.done for s in found.values())
     if not quick:
         rest = f"; {unknown} step(s) whose time is not known beforehand" if unknown else ""
-        typer.echo(
-            f"about {duration(known)} in all{rest}" if known or unknown else "nothing is left to be computed"
-        )
+        typer.echo(f"about {duration(known)} in all{rest}" if known or unknown else "nothing is left to be computed")
     for text in dict.fromkeys(text for plan in plans for text in plan.missing):
         typer.echo(f"left out: {text}")
 

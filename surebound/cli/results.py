@@ -42,13 +42,9 @@ def results(
         typer.Argument(help="A run directory, or where `surebound verify` wrote to.", show_default=False),
     ],
     eps: Annotated[str | None, typer.Option(help="Only these radii: 0.3, 8/255, 0:0.4:0.1.")] = None,
-    status: Annotated[
-        list[StatusName] | None, typer.Option(help="Only these statuses; may be repeated.")
-    ] = None,
+    status: Annotated[list[StatusName] | None, typer.Option(help="Only these statuses; may be repeated.")] = None,
     stage: Annotated[str | None, typer.Option(help="Only what this stage settled.")] = None,
-    form: Annotated[
-        RecordFormat, typer.Option("--format", help="How to write the records.")
-    ] = RecordFormat.TABLE,
+    form: Annotated[RecordFormat, typer.Option("--format", help="How to write the records.")] = RecordFormat.TABLE,
     out: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
     witnesses: Annotated[
         Path | None,
@@ -79,9 +75,7 @@ def results(
     statuses = None if not status else [Status(each.value) for each in status]
     with Store.read(path) as store:
         records = tuple(
-            record
-            for record in store.records(status=statuses, stage=stage)
-            if wanted is None or record.eps in wanted
+            record for record in store.records(status=statuses, stage=stage) if wanted is None or record.eps in wanted
         )
     found = Results(records, path)
     if not records:
@@ -109,6 +103,5 @@ def results(
 def _shown(values: dict[str, Cell]) -> list[Cell]:
     """For people: seconds to the millisecond."""
     return [
-        round(value, 3) if name == "seconds" and isinstance(value, float) else value
-        for name, value in values.items()
+        round(value, 3) if name == "seconds" and isinstance(value, float) else value for name, value in values.items()
     ]

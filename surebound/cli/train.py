@@ -20,23 +20,17 @@ if TYPE_CHECKING:
     from surebound.experiment.overrides import Overrides
     from surebound.experiment.run import Caller, RunResult
 
-PresetArgument = Annotated[
-    str, typer.Argument(help="A preset (`surebound presets`) or a configuration file (.toml).")
-]
+PresetArgument = Annotated[str, typer.Argument(help="A preset (`surebound presets`) or a configuration file (.toml).")]
 EpsTrain = Annotated[str | None, typer.Option("--eps-train", help="Radius to train for, e.g. 0.4 or 8/255.")]
 EpsTest = Annotated[
     list[str] | None, typer.Option("--eps-test", help="Radius to measure at; may be given several times.")
 ]
 Steps = Annotated[int | None, typer.Option(help="Length in steps; warm-up, ramp and decays stretch with it.")]
-Epochs = Annotated[
-    float | None, typer.Option(help="Length in epochs; warm-up, ramp and decays stretch with it.")
-]
+Epochs = Annotated[float | None, typer.Option(help="Length in epochs; warm-up, ramp and decays stretch with it.")]
 BatchSize = Annotated[int | None, typer.Option(help="Images per step, over all processes.")]
 Warmup = Annotated[int | None, typer.Option(help="Steps before the radius grows.")]
 RampSteps = Annotated[int | None, typer.Option("--ramp", help="Steps over which the radius grows.")]
-KappaFinal = Annotated[
-    float | None, typer.Option(help="Final weight of the clean loss (the paper: 0.5 or 0).")
-]
+KappaFinal = Annotated[float | None, typer.Option(help="Final weight of the clean loss (the paper: 0.5 or 0).")]
 LearningRate = Annotated[float | None, typer.Option(help="Initial learning rate.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of weights, order, augmentation and attacks.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")]
@@ -71,9 +65,7 @@ def train(
 
     overrides = Overrides(
         eps_train=_radius(eps_train, "--eps-train"),
-        eps_test=tuple(r for text in eps_test if (r := _radius(text, "--eps-test")) is not None)
-        if eps_test
-        else None,
+        eps_test=tuple(r for text in eps_test if (r := _radius(text, "--eps-test")) is not None) if eps_test else None,
         steps=steps,
         epochs=epochs,
         batch_size=batch_size,
@@ -113,9 +105,7 @@ def presets(
         plan = preset(name).plan
         if contains in name:
             radius = str(plan.eps_train) if plan.eps_train else None
-            rows.append(
-                (name, preset(name).method.name, radius, plan.steps, plan.batch_size, plan.warmup, plan.ramp)
-            )
+            rows.append((name, preset(name).method.name, radius, plan.steps, plan.batch_size, plan.warmup, plan.ramp))
     if not rows:
         raise InputError(f"no preset contains {contains!r}; 'surebound presets' lists all of them")
     print_table(columns, rows, form)
@@ -171,9 +161,7 @@ def _supervise(name: str, path: Path, data_dir: Path | None, work: Callable[[Cal
     if not result.leader:
         return
     if result.errors is None:
-        typer.echo(
-            f"stopped after step {result.outcome.step}; continue with: surebound resume {path}", err=True
-        )
+        typer.echo(f"stopped after step {result.outcome.step}; continue with: surebound resume {path}", err=True)
         raise typer.Exit(EXIT_STOPPED)
     typer.echo(f"finished: {describe_errors(result.errors)}")
     typer.echo(f"run directory: {path}")

@@ -43,12 +43,8 @@ def verify(
     ] = None,
     onnx: Annotated[Path | None, typer.Option(help="An ONNX file, with --vnnlib.")] = None,
     vnnlib: Annotated[Path | None, typer.Option(help="A query about the --onnx network.")] = None,
-    result_file: Annotated[
-        Path | None, typer.Option(help="With --onnx: write the result to this file, too.")
-    ] = None,
-    instances: Annotated[
-        Path | None, typer.Option(help="A list of lines NETWORK,QUERY,SECONDS to decide.")
-    ] = None,
+    result_file: Annotated[Path | None, typer.Option(help="With --onnx: write the result to this file, too.")] = None,
+    instances: Annotated[Path | None, typer.Option(help="A list of lines NETWORK,QUERY,SECONDS to decide.")] = None,
     onnx_dir: Annotated[
         Path | None, typer.Option(help="Where --instances finds its files (default: beside it).")
     ] = None,
@@ -68,9 +64,7 @@ def verify(
     data_dir: DataDir = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Directory of the results store (default: the run's own; without a run none is kept)."
-        ),
+        typer.Option(help="Directory of the results store (default: the run's own; without a run none is kept)."),
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes (default: one per core).")] = None,
     cluster: Annotated[
@@ -114,17 +108,13 @@ def verify(
 
       surebound verify runs/mnist-small --eps 0.3 --cluster tcp://scheduler:8786
     """
-    queries = (
-        network or onnx or vnnlib or instances or (target and target.removesuffix(".gz").endswith(".vnnlib"))
-    )
+    queries = network or onnx or vnnlib or instances or (target and target.removesuffix(".gz").endswith(".vnnlib"))
     if cluster is not None and (queries or jobs is not None):
         raise InputError("--cluster is for images, and instead of --jobs; leave one of them out")
     if network or (target is not None and target.removesuffix(".gz").endswith(".vnnlib")):
         from surebound.cli.verify_query import run_standard
 
-        run_standard(
-            Path(_needed(target, "the query file")), network or [], timeout, serialise_assignments, seed
-        )
+        run_standard(Path(_needed(target, "the query file")), network or [], timeout, serialise_assignments, seed)
     elif onnx is not None or vnnlib is not None:
         from surebound.cli.verify_query import run_pair
 
@@ -210,9 +200,7 @@ def _images(
 
 def tell_errors(results: Results) -> bool:
     """Say why images ended in errors, each reason once; were there any?"""
-    reasons = Counter(
-        r.verdict.detail or "no reason given" for r in results if r.verdict.status.value == "error"
-    )
+    reasons = Counter(r.verdict.detail or "no reason given" for r in results if r.verdict.status.value == "error")
     for reason, count in reasons.most_common(5):
         typer.echo(f"surebound: {count} image(s) ended in an error: {reason}", err=True)
     if reasons:
@@ -226,9 +214,7 @@ def store_directory(target: str, out: Path | None) -> Path | None:
         return out
     if (Path(target) / "config.toml").is_file():
         return Path(target)
-    typer.echo(
-        "results are shown and not kept; with --out DIR they are, and a second start goes on", err=True
-    )
+    typer.echo("results are shown and not kept; with --out DIR they are, and a second start goes on", err=True)
     return None
 
 

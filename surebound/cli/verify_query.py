@@ -120,9 +120,7 @@ def _decided(query_file: Path, files: dict[str, Path], limit: float, seed: int) 
     if set(files) == {""}:
         needed = [each.name for each in query.networks if each.equal_to is None]
         if len(needed) != 1:
-            raise InputError(
-                f"the query has {len(needed)} networks; give --network NAME=FILE for: {', '.join(needed)}"
-            )
+            raise InputError(f"the query has {len(needed)} networks; give --network NAME=FILE for: {', '.join(needed)}")
         files = {needed[0]: files[""]}
     models = {name: read_model(path) for name, path in files.items()}
     return query, decide(query, models, limit - (time.monotonic() - began), seed=seed)

@@ -54,17 +54,13 @@ class Augment:
         if self.pad < 0:
             raise InputError(f"pad must be 0 or more pixels, got {self.pad}")
         if self.crop is not None and self.crop < 1:
-            raise InputError(
-                f"crop must be at least 1 pixel, or None for the image's own size, got {self.crop}"
-            )
+            raise InputError(f"crop must be at least 1 pixel, or None for the image's own size, got {self.crop}")
 
     def window(self, height: int, width: int) -> tuple[int, int]:
         """The size of what comes out for images of `height` x `width`."""
         h, w = (self.crop, self.crop) if self.crop is not None else (height, width)
         if h > height + 2 * self.pad or w > width + 2 * self.pad:
-            raise InputError(
-                f"a crop of {h}x{w} does not fit images of {height}x{width} padded by {self.pad}"
-            )
+            raise InputError(f"a crop of {h}x{w} does not fit images of {height}x{width} padded by {self.pad}")
         return h, w
 
     def __call__(self, x: Tensor, generator: torch.Generator, shard: tuple[int, int] = (0, 1)) -> Tensor:

@@ -37,9 +37,7 @@ Batch = tuple[NDArray[np.uint8], NDArray[np.int64]]  # (N, 3, 32, 32), (N,)
 def decode_binary(path: Path, data: bytes) -> Batch:
     """Records of a label byte and 3072 pixels: the red plane, the green, the blue, each row by row."""
     if not data or len(data) % (ROW + 1):
-        raise refuse(
-            path, f"holds {len(data)} bytes", f"a multiple of {ROW + 1}: a label and {ROW} pixels each"
-        )
+        raise refuse(path, f"holds {len(data)} bytes", f"a multiple of {ROW + 1}: a label and {ROW} pixels each")
     records = np.frombuffer(data, np.uint8).reshape(-1, ROW + 1)
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].astype(np.int64)
 

@@ -44,9 +44,7 @@ def fetch(source: Source, folder: Path, progress: Progress = silent) -> list[Pat
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DownloadError(
-            f"{folder} cannot be made: {error.strerror}; choose another --data-dir"
-        ) from error
+        raise DownloadError(f"{folder} cannot be made: {error.strerror}; choose another --data-dir") from error
     missing = [
         remote
         for remote in source.remotes
@@ -150,9 +148,7 @@ class _Resuming:
                 "choose another --data-dir; nothing was kept"
             ) from error
         if total is not None and have != total:
-            raise requests.exceptions.ChunkedEncodingError(
-                f"the connection broke after {have} of {total} bytes"
-            )
+            raise requests.exceptions.ChunkedEncodingError(f"the connection broke after {have} of {total} bytes")
 
 
 @contextmanager

@@ -92,9 +92,7 @@ def write_cifar10(
     parts = [*zip(np.array_split(images, 5), np.array_split(labels, 5), strict=True)]
     parts.append(make_images(test, (3, 32, 32), 10, seed, 1))
     encode, inner, suffix = (
-        (_cifar10_binary, cifar10.BINARY, ".bin")
-        if version == "binary"
-        else (_cifar10_python, cifar10.PYTHON, "")
+        (_cifar10_binary, cifar10.BINARY, ".bin") if version == "binary" else (_cifar10_python, cifar10.PYTHON, "")
     )
     files = {f"{stem}{suffix}": encode(*part) for stem, part in zip(cifar10.STEMS, parts, strict=True)}
     if archive:
@@ -169,9 +167,7 @@ def write_imagenet64(
     return folder
 
 
-def write_folder(
-    path: Directory, train: int = 20, test: int = 10, *, seed: int = 0, classes: int = 2
-) -> Path:
+def write_folder(path: Directory, train: int = 20, test: int = 10, *, seed: int = 0, classes: int = 2) -> Path:
     """An image folder of 8x8 colour images: train/CLASS/*.png and test/CLASS/*.png."""
     from PIL import Image
 

@@ -48,9 +48,7 @@ def is_file(path: Path) -> bool:
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except PermissionError as error:
-        raise DataError(
-            f"{path} cannot be looked up: permission denied; make its directory readable"
-        ) from error
+        raise DataError(f"{path} cannot be looked up: permission denied; make its directory readable") from error
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             return False
@@ -62,16 +60,12 @@ def locate(title: str, root: Path, folders: Sequence[str], layouts: Sequence[Lay
     nearest: tuple[int, list[str]] = (0, [])
     for folder in (root / name for name in folders):
         for layout in layouts:
-            choices = [
-                next((folder / n for n in names if is_file(folder / n)), None) for names in layout.files
-            ]
+            choices = [next((folder / n for n in names if is_file(folder / n)), None) for names in layout.files]
             present = [path for path in choices if path is not None]
             if len(present) == len(choices):
                 return Found(layout.name, folder, tuple(present))
             if len(present) > nearest[0]:
-                absent = [
-                    str(folder / n[0]) for n, path in zip(layout.files, choices, strict=True) if path is None
-                ]
+                absent = [str(folder / n[0]) for n, path in zip(layout.files, choices, strict=True) if path is None]
                 nearest = (len(present), absent)
     raise MissingDataError(_missing(title, root, folders, layouts, nearest[1], hint))
 

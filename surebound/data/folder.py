@@ -63,9 +63,7 @@ def _list_images(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int
         if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
     ]
     if not found:
-        raise MissingDataError(
-            f"no images under {folder}: there must be files named {', '.join(sorted(SUFFIXES))}"
-        )
+        raise MissingDataError(f"no images under {folder}: there must be files named {', '.join(sorted(SUFFIXES))}")
     return found
 
 
@@ -74,9 +72,7 @@ def _is_grey(file: Path) -> bool:
 
     with reading(file), Image.open(file) as image:
         if image.mode not in GREY + COLOUR:
-            raise CorruptDataError(
-                f"{file} has the pixel type {image.mode}; save it with 8 bits for each channel"
-            )
+            raise CorruptDataError(f"{file} has the pixel type {image.mode}; save it with 8 bits for each channel")
         return image.mode in GREY
 
 

@@ -33,9 +33,7 @@ def read_idx(path: Path, dimensions: int) -> Tensor:
     with reading(path), _open(path) as stream:
         header = stream.read(4)
         if len(header) < 4 or header[:2] != b"\0\0" or header[2] != UNSIGNED_BYTE or header[3] != dimensions:
-            raise refuse(
-                path, f"begins with {header!r}", f"an idx file of bytes with {dimensions} dimension(s)"
-            )
+            raise refuse(path, f"begins with {header!r}", f"an idx file of bytes with {dimensions} dimension(s)")
         shape = struct.unpack(f">{dimensions}I", stream.read(4 * dimensions))
         size = int(np.prod(shape, dtype=object))
         if size > LIMIT:
@@ -43,9 +41,7 @@ def read_idx(path: Path, dimensions: int) -> Tensor:
         data = stream.read(size + 1)
         if len(data) != size:
             relation = "more" if len(data) > size else f"{len(data)}, fewer"
-            raise refuse(
-                path, f"holds {relation} bytes than its header says", f"{size} for the shape {shape}"
-            )
+            raise refuse(path, f"holds {relation} bytes than its header says", f"{size} for the shape {shape}")
     return torch.from_numpy(np.frombuffer(bytearray(data), np.uint8).reshape(shape))
 
 
@@ -53,9 +49,7 @@ def read_split(images: Path, labels: Path) -> Split:
     """One split from its two files."""
     pixels, classes = read_idx(images, 3), read_idx(labels, 1)  # (N, H, W), (N,)
     if len(pixels) != len(classes):
-        raise refuse(
-            labels, f"holds {len(classes)} labels", f"one for each of the {len(pixels)} images of {images}"
-        )
+        raise refuse(labels, f"holds {len(classes)} labels", f"one for each of the {len(pixels)} images of {images}")
     return Split(pixels[:, None], classes.to(torch.int64))
 
 

@@ -67,9 +67,7 @@ def _map_batch(path: Path, unpacked: Path) -> Batch:
     with reading(path):
         images, labels = _map_npz(path, unpacked) if path.suffix == ".npz" else _map_pickle(path, unpacked)
     if images.ndim != 2 or images.shape[1] != ROW or images.dtype != np.uint8:
-        raise refuse(
-            path, f"has `data` of {images.dtype} and shape {images.shape}", f"bytes of shape (N, {ROW})"
-        )
+        raise refuse(path, f"has `data` of {images.dtype} and shape {images.shape}", f"bytes of shape (N, {ROW})")
     if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
         raise refuse(path, f"has `labels` of shape {labels.shape}", f"{len(images)} whole numbers")
     if len(labels) and (labels.min() < 1 or labels.max() > CLASSES):
@@ -82,9 +80,7 @@ def _map_npz(path: Path, unpacked: Path) -> tuple[NDArray[Any], NDArray[Any]]:
         members = {info.filename: info for info in archive.infolist()}
         for member in ("data.npy", "labels.npy"):
             if member not in members:
-                raise refuse(
-                    path, f"has no array {member.removesuffix('.npy')!r}", "the arrays data and labels"
-                )
+                raise refuse(path, f"has no array {member.removesuffix('.npy')!r}", "the arrays data and labels")
         with archive.open("labels.npy") as stream:
             labels = np.lib.format.read_array(stream, allow_pickle=False)
         info = members["data.npy"]

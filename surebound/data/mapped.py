@@ -35,9 +35,7 @@ class MappedImages:
         """The images at `indices` (B,): (B, C, h, w), in memory."""
         wanted = indices.cpu().numpy()
         if wanted.size and (wanted.min() < 0 or wanted.max() >= self.shape[0]):
-            raise InputError(
-                f"indices must be from 0 to {self.shape[0] - 1}, got {wanted.min()} to {wanted.max()}"
-            )
+            raise InputError(f"indices must be from 0 to {self.shape[0] - 1}, got {wanted.min()} to {wanted.max()}")
         images = np.empty((len(wanted), *self.shape[1:]), np.uint8)
         owner = np.searchsorted(self._ends, wanted, side="right")
         rows, columns = self._window

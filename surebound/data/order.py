@@ -58,13 +58,9 @@ class BatchOrder:
         if self.n < 1:
             raise InputError(f"an order needs at least 1 example, got n={self.n}")
         if not 1 <= self.batch_size <= self.n:
-            raise InputError(
-                f"batch_size must be between 1 and the {self.n} examples there are, got {self.batch_size}"
-            )
+            raise InputError(f"batch_size must be between 1 and the {self.n} examples there are, got {self.batch_size}")
         if not 0 <= self.rank < self.world_size:
-            raise InputError(
-                f"rank must be between 0 and world_size - 1 = {self.world_size - 1}, got {self.rank}"
-            )
+            raise InputError(f"rank must be between 0 and world_size - 1 = {self.world_size - 1}, got {self.rank}")
         if self.batch_size % self.world_size:
             raise InputError(
                 f"a batch of {self.batch_size} cannot be shared equally by {self.world_size} processes; "

@@ -52,9 +52,7 @@ def _remotes(mirrors: tuple[str, ...], **md5: str) -> tuple[Remote, ...]:
     """The four gzipped idx files at each of `mirrors`."""
     return tuple(
         Remote(f"{stem}.gz", md5[key], tuple(f"{mirror}{stem}.gz" for mirror in mirrors))
-        for key, stem in zip(
-            ("train_images", "train_labels", "test_images", "test_labels"), idx.STEMS, strict=True
-        )
+        for key, stem in zip(("train_images", "train_labels", "test_images", "test_labels"), idx.STEMS, strict=True)
     )
 
 

@@ -23,19 +23,13 @@ def read_split(path: Path) -> Split:
     if images is None or labels is None:
         raise refuse(path, "lacks the variable " + ("X" if images is None else "y"), "both X and y")
     if images.ndim != 4 or images.shape[:3] != (32, 32, 3) or images.dtype != np.uint8:
-        raise refuse(
-            path, f"has X of {images.dtype} and shape {images.shape}", "bytes of shape (32, 32, 3, N)"
-        )
+        raise refuse(path, f"has X of {images.dtype} and shape {images.shape}", "bytes of shape (32, 32, 3, N)")
     count = images.shape[3]
     if labels.size != count or labels.dtype.kind not in "iuf":
-        raise refuse(
-            path, f"has {labels.size} labels of {labels.dtype}", f"{count} numbers, one for each image"
-        )
+        raise refuse(path, f"has {labels.size} labels of {labels.dtype}", f"{count} numbers, one for each image")
     digits = labels.reshape(-1).astype(np.int64)
     if digits.min() < 1 or digits.max() > 10:
-        raise refuse(
-            path, f"has labels from {digits.min()} to {digits.max()}", "1 to 10, where 10 is the digit 0"
-        )
+        raise refuse(path, f"has labels from {digits.min()} to {digits.max()}", "1 to 10, where 10 is the digit 0")
     pixels = np.ascontiguousarray(images.transpose(3, 2, 0, 1))  # (N, 3, 32, 32)
     return Split(torch.from_numpy(pixels), torch.from_numpy(digits % 10))
 

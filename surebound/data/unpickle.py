@@ -65,6 +65,4 @@ def load_arrays(stream: BinaryIO) -> dict[str, Any]:
     content = _ArrayUnpickler(stream, encoding="bytes").load()
     if not isinstance(content, dict):
         raise CorruptDataError(f"the pickle holds a {type(content).__name__}, not a dictionary of arrays")
-    return {
-        key.decode("latin1") if isinstance(key, bytes) else str(key): value for key, value in content.items()
-    }
+    return {key.decode("latin1") if isinstance(key, bytes) else str(key): value for key, value in content.items()}

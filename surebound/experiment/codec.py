@@ -55,9 +55,7 @@ def _method(table: Mapping[str, Any], where: str) -> tuple[type, Mapping[str, An
     name = table.get("name")
     if name not in METHODS:
         hint = nearest(str(name), METHODS)
-        raise ConfigError(
-            f"{_path(where, 'name')} = {name!r} is no training method{hint} Known: {', '.join(METHODS)}"
-        )
+        raise ConfigError(f"{_path(where, 'name')} = {name!r} is no training method{hint} Known: {', '.join(METHODS)}")
     return METHODS[name], {key: value for key, value in table.items() if key != "name"}
 
 

@@ -27,9 +27,7 @@ class MetricsFile(Observer):
         """Forget what lies after `step`: those steps are about to be repeated."""
         if not self.path.exists():
             return
-        kept = [
-            line for line in self.path.read_text(encoding="utf-8").splitlines(True) if _step_of(line) <= step
-        ]
+        kept = [line for line in self.path.read_text(encoding="utf-8").splitlines(True) if _step_of(line) <= step]
         replace_text(self.path, "".join(kept))
 
     def progressed(self, progress: Progress) -> None:
@@ -53,9 +51,7 @@ class MetricsFile(Observer):
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
         except OSError as error:
-            raise RunError(
-                f"could not write {self.path}: {error}; free some space and resume the run"
-            ) from error
+            raise RunError(f"could not write {self.path}: {error}; free some space and resume the run") from error
 
     def _plot(self, step: int, values: dict[str, object]) -> None:
         if self._board is not None:

@@ -104,9 +104,7 @@ def preset(name: str) -> Config:
     """
     table = _table()
     if name not in table:
-        raise ConfigError(
-            f"no preset is called {name!r}{nearest(name, table)} `surebound presets` lists all of them"
-        )
+        raise ConfigError(f"no preset is called {name!r}{nearest(name, table)} `surebound presets` lists all of them")
     return table[name]
 
 

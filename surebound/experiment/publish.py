@@ -69,9 +69,7 @@ def publish_verification(directory: Path, name: str) -> Path:
     path, facts = directory / "results.db", zoo.NETS_DIRECTORY / f"{name}.json"
     with Store.read(path) as store:
         if store.weights() != weights_hash(zoo.load(name).state_dict()):
-            raise StoreError(
-                f"{path} holds results of other weights than those of {name}; verify {name} itself"
-            )
+            raise StoreError(f"{path} holds results of other weights than those of {name}; verify {name} itself")
         codes, results = store.codes(), Results(tuple(store.records()), directory)
     record = json.loads(facts.read_text(encoding="utf-8"))
     noted = record.setdefault("verification", {})

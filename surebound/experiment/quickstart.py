@@ -98,15 +98,11 @@ def compare(
     """Attack and bound every network on the test images; with `out` the verdicts stay in the run directories."""
     test = datasets.load("digits").test
     paths = run_paths(out) if out is not None else {}
-    curves = tuple(
-        curve(name, network, test, epsilons, paths.get(name)) for name, network in networks.items()
-    )
+    curves = tuple(curve(name, network, test, epsilons, paths.get(name)) for name, network in networks.items())
     return Quickstart(curves, tuple(example(network, test, 0, shown) for network in networks.values()))
 
 
-def curve(
-    name: str, network: nn.Module, test: Split, epsilons: Sequence[Fraction], out: Path | None = None
-) -> Curve:
+def curve(name: str, network: nn.Module, test: Split, epsilons: Sequence[Fraction], out: Path | None = None) -> Curve:
     """Attacked and proved accuracy at every radius."""
     images, labels = test.batch(torch.arange(len(test)))
     # mix: verdicts of an older version on the same weights count as done

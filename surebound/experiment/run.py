@@ -76,9 +76,7 @@ def _execute(run: RunDirectory, dataset: data.Dataset, caller: Caller, group: Gr
     config, known = run.config, run.read_json("environment.json")
     digest = known.get("data", {}).get("digest", dataset.provenance.digest)
     if digest != dataset.provenance.digest:
-        raise RunError(
-            f"the data differ from those the run {run.path} began with; point --data-dir at the same files"
-        )
+        raise RunError(f"the data differ from those the run {run.path} began with; point --data-dir at the same files")
     threads = _threads(config, known, caller, group)
     torch.set_num_threads(threads)
     if group.leader and known.get("processes", group.size) != group.size:

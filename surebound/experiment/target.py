@@ -39,9 +39,7 @@ class Target:
     def dataset(self) -> Dataset:
         """The whole dataset, when `data` is one's name."""
         if self.data is None:
-            raise InputError(
-                f"no data are known for {self.name!r}; give --data, a dataset's name or a file of arrays"
-            )
+            raise InputError(f"no data are known for {self.name!r}; give --data, a dataset's name or a file of arrays")
         from surebound import data as datasets
 
         return datasets.load(self.data, self.data_dir)
@@ -101,9 +99,7 @@ def load_target(
     else:
         names = [e.name for e in zoo.entries()]
         hint = nearest(spec, [*names, *_runs_beside(Path(spec))])
-        raise InputError(
-            f"{spec!r} is nothing to load{hint} Give {_KINDS}. Packaged: {', '.join(names) or 'none yet'}"
-        )
+        raise InputError(f"{spec!r} is nothing to load{hint} Give {_KINDS}. Packaged: {', '.join(names) or 'none yet'}")
     target.model.eval()
     return target if data is None else Target(target.name, target.model, data, target.radii, where)
 
@@ -165,9 +161,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
-        raise InputError(
-            f"the weights {path} do not fit the network: {' '.join(str(error).split())}"
-        ) from error
+        raise InputError(f"the weights {path} do not fit the network: {' '.join(str(error).split())}") from error
 
 
 def build_factory(spec: str) -> nn.Module:
@@ -191,9 +185,7 @@ def build_factory(spec: str) -> nn.Module:
             try:
                 made = made()
             except Exception as error:
-                raise InputError(
-                    f"{spec!r} raised {_said(error)}; 'surebound --debug ...' shows where"
-                ) from error
+                raise InputError(f"{spec!r} raised {_said(error)}; 'surebound --debug ...' shows where") from error
     if not isinstance(made, nn.Module):
         raise InputError(f"{spec!r} gives a {type(made).__name__}; it must give a torch.nn.Module")
     return made
@@ -210,9 +202,7 @@ def _required(factory: Callable[..., object]) -> list[str]:
         parameters = inspect.signature(factory).parameters.values()
     except ValueError:  # some builtin types have none that can be read
         return []
-    return [
-        p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
 @contextmanager

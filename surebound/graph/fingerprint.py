@@ -25,9 +25,7 @@ _BESIDE = frozenset(
 #: Types whose values are equal only if they are the same.
 _PLAIN = frozenset({int, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, range})
 #: Entries of a class that say nothing about what its instances compute.
-_OF_CLASSES = frozenset(
-    {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__qualname__"}
-)
+_OF_CLASSES = frozenset({"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__qualname__"})
 
 
 class Fingerprint:
@@ -118,11 +116,7 @@ class Fingerprint:
             self._stack.append(value)
         elif hasattr(value, "tobytes"):  # an array of NumPy
             seen.append(value.tobytes())
-        elif (
-            kind is BuiltinFunctionType
-            or isinstance(value, type)
-            or kind.__module__.partition(".")[0] == "torch"
-        ):
+        elif kind is BuiltinFunctionType or isinstance(value, type) or kind.__module__.partition(".")[0] == "torch":
             self._held.append(value)
             seen.append(id(value))
         elif not self._again(value):

@@ -39,9 +39,7 @@ def digest(program: Program) -> str:
 
 def _content(value: Tensor) -> bytes:
     array = value.detach().cpu().contiguous()
-    return (
-        f"{tuple(array.shape)} {array.dtype}".encode() + array.flatten().view(torch.uint8).numpy().tobytes()
-    )
+    return f"{tuple(array.shape)} {array.dtype}".encode() + array.flatten().view(torch.uint8).numpy().tobytes()
 
 
 def _numbers(graph: Graph, values: Mapping[str, Any]) -> dict[str, int]:

@@ -133,9 +133,7 @@ class Graph:
     def varying(self, node: Node) -> tuple[str, ...]:
         """Name the operands of a call that depend on the input, with repetitions."""
         return tuple(
-            name
-            for name in node.refs()
-            if name == self.input or (name in self.by_name and self.by_name[name].varies)
+            name for name in node.refs() if name == self.input or (name in self.by_name and self.by_name[name].varies)
         )
 
     def shape_of(self, name: str) -> tuple[int | None, ...] | None:
@@ -210,17 +208,13 @@ class Program:
         """The number of outputs K of a network whose output is (B, K)."""
         shape = self.graph.shape_of(self.graph.output)
         if shape is None or len(shape) != 2 or shape[1] is None:
-            raise SpecError(
-                f"the network's output has shape {shape}; specifications need (B, K): flatten the output"
-            )
+            raise SpecError(f"the network's output has shape {shape}; specifications need (B, K): flatten the output")
         return shape[1]
 
     def check_input(self, x: Tensor) -> None:
         """Refuse a batch of another shape or dtype than the traced one."""
         expected = self.graph.input_shape
-        fits = x.dim() == len(expected) and all(
-            e in (None, s) for e, s in zip(expected, x.shape, strict=True)
-        )
+        fits = x.dim() == len(expected) and all(e in (None, s) for e, s in zip(expected, x.shape, strict=True))
         if not fits:
             shape = "(" + ", ".join("B" if e is None else str(e) for e in expected) + ")"
             raise InputError(f"the input has shape {tuple(x.shape)} but the network was traced for {shape}")

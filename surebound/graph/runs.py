@@ -54,9 +54,7 @@ class Runs:
         for i, row in enumerate(rows):
             for element, value in row.terms:
                 if Fraction(float(value)) != value:  # a rounded coefficient would be another property
-                    raise SpecError(
-                        f"{name} has the coefficient {value}, no float64 number; use surebound.decide"
-                    )
+                    raise SpecError(f"{name} has the coefficient {value}, no float64 number; use surebound.decide")
                 c[i, self.columns[element]] = -float(value)
             d[i] = float_up(-row.constant)
         return LinearSpec(c, d)
@@ -164,9 +162,7 @@ def _outputs(
     used = {e for atom in atoms(formula) if as_bound(atom, inputs) is None for e, _ in atom.terms}
     builder, parts, columns = merger.builder, list[Value](), dict[int, int]()
     for run in dict.fromkeys(run for run, _ in scope.outputs):
-        wanted = {
-            number: k for (owner, k), number in scope.outputs.items() if owner == run and number in used
-        }
+        wanted = {number: k for (owner, k), number in scope.outputs.items() if owner == run and number in used}
         if wanted:
             columns |= {number: len(columns) + i for i, number in enumerate(wanted)}
             parts.append(_selected(builder, merger.outputs(run), list(wanted.values())))

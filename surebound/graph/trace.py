@@ -82,14 +82,10 @@ def _graph(model: nn.Module, example: Tensor) -> Graph:
         else:
             inputs.append(name)
     if len(inputs) != 1:
-        raise GraphError(
-            f"the network takes {len(inputs)} inputs; wrap it so that forward() takes one tensor"
-        )
+        raise GraphError(f"the network takes {len(inputs)} inputs; wrap it so that forward() takes one tensor")
     varies = {inputs[0]}
     calls = [n for n in exported.graph.nodes if n.op == "call_function"]
-    nodes = _merge_first(
-        tuple(_node(n, varies) for n in calls if not any(w in str(n.target) for w in _ASSERTIONS))
-    )
+    nodes = _merge_first(tuple(_node(n, varies) for n in calls if not any(w in str(n.target) for w in _ASSERTIONS)))
     used = {name for node in nodes for name in node.refs()} | {signature.user_outputs[0]}
     shape: tuple[int | None, ...] = (None if batch_is_free else example.shape[0], *example.shape[1:])
     return Graph(
@@ -127,10 +123,7 @@ def _export(model: nn.Module, example: Tensor) -> tuple[torch.export.ExportedPro
         # The network fixes its batch size (e.g. x.view(8, -1)): trace for just this one.
         return _run_export(model, example.contiguous(), None), False
     except Exception as error:
-        if any(
-            word in type(error).__name__ + str(error)
-            for word in ("DataDependent", "data-dependent", "GuardOn")
-        ):
+        if any(word in type(error).__name__ + str(error) for word in ("DataDependent", "data-dependent", "GuardOn")):
             raise DataDependentError(
                 f"the network's control flow depends on tensor values; no bound can follow it: {first_line(error)}\n"
                 "Write the choice with tensor operations (torch.where, torch.maximum, clamp) instead of if/while."
@@ -185,11 +178,7 @@ def _takes_dtype(target: Any) -> bool:
 def _by_example(shape: torch.Size) -> bool:
     """Is the first size the batch's and nothing else, such as twice the batch's, and are the others numbers?"""
     first = shape[0] if len(shape) else 1
-    return (
-        isinstance(first, torch.SymInt)
-        and first.node.expr.is_Symbol
-        and all(isinstance(s, int) for s in shape[1:])
-    )
+    return isinstance(first, torch.SymInt) and first.node.expr.is_Symbol and all(isinstance(s, int) for s in shape[1:])
 
 
 def _copied(x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:

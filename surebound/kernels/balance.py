@@ -22,9 +22,7 @@ def stable_moments(center: Tensor, radius: Tensor) -> Tensor:
     return sums
 
 
-def _moments(
-    center: Tensor, radius: Tensor, scale: Tensor | None = None, shift: Tensor | None = None
-) -> Tensor:
+def _moments(center: Tensor, radius: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> Tensor:
     center, radius = _scaled(center, radius, scale, shift)
     wide = center.double()
     parts = [wide.sum(), radius.sum(dtype=torch.float64)]
@@ -93,9 +91,7 @@ class _Moments(torch.autograd.Function):
         return g, g_radius
 
 
-def _scaled(
-    center: Tensor, radius: Tensor, scale: Tensor | None, shift: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _scaled(center: Tensor, radius: Tensor, scale: Tensor | None, shift: Tensor | None) -> tuple[Tensor, Tensor]:
     if scale is None or shift is None:
         return center, radius
     return center * scale + shift, radius * scale.abs()

@@ -16,9 +16,7 @@ from surebound.kernels.kernel import kernel
 WORTH = 1 << 15
 
 
-def _columns_on(
-    both: Tensor, radius: Tensor, scale: Tensor | None, shift: Tensor | None, limit: int
-) -> Tensor | None:
+def _columns_on(both: Tensor, radius: Tensor, scale: Tensor | None, shift: Tensor | None, limit: int) -> Tensor | None:
     both, radius = _scaled(both, radius, scale, shift)
     rows = radius.shape[0]
     on = (~(both[-rows:] + radius <= 0)).sum(0) + (~(both[:rows] <= 0)).sum(0) > 0
@@ -159,21 +157,15 @@ def _fold(windows: Tensor, size: tuple[int, int], stride: tuple[int, int], pad: 
     n, oh, ow, kh, kw, c = windows.shape
     (h, w), (sy, sx), (top, left) = size, stride, pad
     # room for every window, also past the right and lower ends
-    full = windows.new_zeros(
-        n, max(h + 2 * top, (oh - 1) * sy + kh), max(w + 2 * left, (ow - 1) * sx + kw), c
-    )
+    full = windows.new_zeros(n, max(h + 2 * top, (oh - 1) * sy + kh), max(w + 2 * left, (ow - 1) * sx + kw), c)
     for a in range(kh - 1, -1, -1):
         for d in range(kw - 1, -1, -1):
-            full[:, a : a + (oh - 1) * sy + 1 : sy, d : d + (ow - 1) * sx + 1 : sx].add_(
-                windows[:, :, :, a, d]
-            )
+            full[:, a : a + (oh - 1) * sy + 1 : sy, d : d + (ow - 1) * sx + 1 : sx].add_(windows[:, :, :, a, d])
     return full[:, top : top + h, left : left + w].contiguous()
 
 
 @kernel(reference=_fold, plain="windows")
-def fold(
-    run: Entry, windows: Tensor, size: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int]
-) -> Tensor:
+def fold(run: Entry, windows: Tensor, size: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int]) -> Tensor:
     """Sum windows (N, OH, OW, kh, kw, C) into images (N, H, W, C): the adjoint of im2col in NHWC order.
 
     Every pixel adds its windows in the order of their positions, that is from the last row and column of a window.
@@ -202,9 +194,7 @@ def _placed(value: Tensor, to: Tensor, columns: int) -> Tensor:
     return value.new_zeros(value.shape[0], columns).index_copy_(1, to, value)
 
 
-def _scaled(
-    both: Tensor, radius: Tensor, scale: Tensor | None, shift: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _scaled(both: Tensor, radius: Tensor, scale: Tensor | None, shift: Tensor | None) -> tuple[Tensor, Tensor]:
     if scale is None or shift is None:
         return both, radius
     return (both * scale).add_(shift), radius * scale.abs()  # two roundings, as without a fused multiply-add

@@ -150,9 +150,7 @@ def _entries(loaded: ctypes.CDLL) -> dict[str, Entry]:
     entries = {}
     for name, (result, arguments) in prototypes(SOURCE).items():
         function = getattr(loaded, f"surebound_{name}")
-        function.argtypes = [
-            ctypes.c_void_p if "*" in each else _TYPES[each.split()[0]] for each in arguments
-        ]
+        function.argtypes = [ctypes.c_void_p if "*" in each else _TYPES[each.split()[0]] for each in arguments]
         function.restype = _TYPES.get(result)
         entries[name] = Entry(function)
     return entries

@@ -107,9 +107,7 @@ def _two_fit(lower: Tensor, upper: Tensor, first: Tensor, second: Tensor) -> boo
 
 
 @kernel(reference=_chord_backward, alike="lower upper", fits=_two_fit)
-def chord_backward(
-    run: Entry, lower: Tensor, upper: Tensor, g_slope: Tensor, g_top: Tensor
-) -> tuple[Tensor, Tensor]:
+def chord_backward(run: Entry, lower: Tensor, upper: Tensor, g_slope: Tensor, g_top: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of the ends from those of slope and intercept of a ReLU's chord (``hinge``).
 
     Where l < 0 < u: s = u / (u - l), t = -s l, so ds/du = -l / (u - l)^2, ds/dl = u / (u - l)^2,

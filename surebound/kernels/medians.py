@@ -58,9 +58,7 @@ def _middle(columns: Tensor, wanted: Tensor | None = None) -> tuple[Tensor, Tens
     return total, places[at[0] - 1 : at[-1]]
 
 
-@kernel(
-    reference=_middle, plain="columns", fits=lambda columns, wanted=None: columns.shape[0] <= MOST_COLUMNS
-)
+@kernel(reference=_middle, plain="columns", fits=lambda columns, wanted=None: columns.shape[0] <= MOST_COLUMNS)
 def middle(run: Entry, columns: Tensor, wanted: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Sum the one or two values in the middle of |columns| (K, B, n): (B, n); and find their columns (1 or 2, B, n).
 
@@ -72,8 +70,6 @@ def middle(run: Entry, columns: Tensor, wanted: Tensor | None = None) -> tuple[T
     places = columns.new_empty(len(at), batch, size, dtype=torch.uint8)
     given = None if wanted is None else wanted.contiguous()
     sizes = batch, count, size
-    if run(
-        columns, given, *sizes, _integers(network), len(network), _integers((at,)), len(at), total, places
-    ):
+    if run(columns, given, *sizes, _integers(network), len(network), _integers((at,)), len(at), total, places):
         raise Declined
     return total, places

@@ -82,9 +82,7 @@ def by_windows(g: Tensor, size: Sequence[int], w: Tensor, conv: Conv) -> Tensor:
     if g.is_contiguous():  # plane by plane: no copy, a small product per example
         columns = torch.matmul(w.flatten(1).t(), g.flatten(2))  # (N, C window, positions)
         return F.fold(columns, (h, wide), (kh, kw), 1, (py, px), (sy, sx))
-    windows = g.movedim(1, -1).reshape(-1, g.shape[1]) @ w.movedim(1, -1).flatten(
-        1
-    )  # (N positions, window C)
+    windows = g.movedim(1, -1).reshape(-1, g.shape[1]) @ w.movedim(1, -1).flatten(1)  # (N positions, window C)
     cut = windows.view(g.shape[0], *g.shape[2:], kh, kw, w.shape[1])
     return fold(cut, (h, wide), (sy, sx), (py, px)).movedim(-1, 1)
 

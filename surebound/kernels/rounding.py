@@ -61,9 +61,7 @@ def _entry(lower: Tensor, upper: Tensor, rate: float) -> tuple[Tensor, Tensor, T
     fits=lambda lower, upper, rate: lower.dim() > 1,
     worth=WORTH,
 )
-def entry(
-    run: Entry, lower: Tensor, upper: Tensor, rate: float
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+def entry(run: Entry, lower: Tensor, upper: Tensor, rate: float) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     """Return what a product reads of bounds (B, ...): the centre; the width + rate |centre|; max(lower, -upper).
 
     The third is None if 0 throughout. And the largest |x| of each example (B,).

@@ -34,9 +34,7 @@ def _column_sums(g: Tensor, x: Tensor, g_radius: Tensor, radius: Tensor) -> tupl
 
 
 @kernel(reference=_column_sums, plain="g_radius radius g x", worth=WORTH)
-def column_sums(
-    run: Entry, g: Tensor, x: Tensor, g_radius: Tensor, radius: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def column_sums(run: Entry, g: Tensor, x: Tensor, g_radius: Tensor, radius: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return sums over rows (C,): of g, of g x (both (P R, C)), of g_radius radius (both (R, C))."""
     rows, columns = radius.shape
     sums = radius.new_empty(3, columns)

@@ -49,9 +49,7 @@ class PreActivationBlock(nn.Module):
         self.relu2 = nn.ReLU()
         self.conv2 = nn.Conv2d(filters, filters, 3, padding=1, bias=not batch_norm)
         same = channels == filters and stride == 1
-        self.shortcut = (
-            nn.Identity() if same else nn.Conv2d(channels, filters, 1, stride, bias=not batch_norm)
-        )
+        self.shortcut = nn.Identity() if same else nn.Conv2d(channels, filters, 1, stride, bias=not batch_norm)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.relu1(self.norm1(x))
@@ -80,9 +78,7 @@ class WideResNet(nn.Module):
         channels = 16
         for filters, first_stride in ((16 * widen, 1), (32 * widen, 2), (64 * widen, 2)):
             for i in range((depth - 4) // 6):
-                blocks.append(
-                    PreActivationBlock(channels, filters, first_stride if i == 0 else 1, batch_norm)
-                )
+                blocks.append(PreActivationBlock(channels, filters, first_stride if i == 0 else 1, batch_norm))
                 channels = filters
         self.blocks = nn.Sequential(*blocks)
         self.norm = nn.BatchNorm2d(channels) if batch_norm else nn.Identity()

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from surebound.errors import InputError
 
 # Exponents of a few digits only: the exact 10^999999999 would take all memory.
-_FRACTION = re.compile(
-    r"\s*([+-]?[0-9.]+(?:[eE][+-]?[0-9]{1,4})?)\s*(?:/\s*([0-9.]+(?:[eE][+-]?[0-9]{1,4})?))?\s*"
-)
+_FRACTION = re.compile(r"\s*([+-]?[0-9.]+(?:[eE][+-]?[0-9]{1,4})?)\s*(?:/\s*([0-9.]+(?:[eE][+-]?[0-9]{1,4})?))?\s*")
 _LARGEST = Fraction(float(np.finfo(np.float64).max))
 
 

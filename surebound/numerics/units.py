@@ -51,7 +51,5 @@ def gamma(n: int, dtype: torch.dtype) -> float:
     """Return gamma_n = n u / (1 - n u), rounded up; refuse sums so long that it means nothing."""
     nu = n * unit_roundoff(dtype)
     if nu >= 0.25:
-        raise InputError(
-            f"a sum of {n} terms in {dtype} has no useful rounding bound; convert the network to float64"
-        )
+        raise InputError(f"a sum of {n} terms in {dtype} has no useful rounding bound; convert the network to float64")
     return nu / (1 - nu) * (1 + 1e-9)

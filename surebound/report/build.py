@@ -96,8 +96,7 @@ def _run_section(run: ReportedRun, data_dir: Path | None) -> tuple[str, list[Fig
     figures, tables = [], []
     if len(run.summaries) > 1:
         by_radius = {
-            f"ε = {radius_text(s.eps)}": shares(r for r in run.records if r.eps == s.eps)
-            for s in run.summaries
+            f"ε = {radius_text(s.eps)}": shares(r for r in run.records if r.eps == s.eps) for s in run.summaries
         }
         parts.append(page.bars(by_radius))
     curves = training_curves(run)

@@ -92,16 +92,12 @@ def _strip(shares: Sequence[Share]) -> str:
 
 def command(text: str) -> str:
     """A command to copy."""
-    return (
-        f'<div class="command"><pre>{esc(text)}</pre><button type="button" class="copy">copy</button></div>'
-    )
+    return f'<div class="command"><pre>{esc(text)}</pre><button type="button" class="copy">copy</button></div>'
 
 
 def facts(values: Mapping[str, object]) -> str:
     """A list of names and values; empty values are left out."""
-    items = "".join(
-        f"<dt>{esc(k)}</dt><dd>{esc(v)}</dd>" for k, v in values.items() if v not in (None, "", (), [])
-    )
+    items = "".join(f"<dt>{esc(k)}</dt><dd>{esc(v)}</dd>" for k, v in values.items() if v not in (None, "", (), []))
     return f"<dl>{items}</dl>"
 
 
@@ -124,9 +120,7 @@ def _tile(picture: Picture) -> str:
         panels.append(("counterexample", png(image_pixels(picture.witness))))
     change = picture.perturbation
     if change is not None:
-        panels.append(
-            ("change, scaled: red brighter, blue darker", png(difference_pixels(change, picture.eps)))
-        )
+        panels.append(("change, scaled: red brighter, blue darker", png(difference_pixels(change, picture.eps))))
     images = "".join(f'<img alt="{esc(name)}" src="{uri}">' for name, uri in panels)
     return (
         f'<button type="button" class="tile"><span class="panels">{images}</span>'

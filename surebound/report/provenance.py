@@ -17,9 +17,7 @@ def asked(run: ReportedRun) -> dict[str, object]:
     facts: dict[str, object] = {}
     if run.config is not None:
         config, plan = run.config, run.config.plan
-        facts["network"] = (
-            f"{config.model.name}{' with batch normalisation' if config.model.batch_norm else ''}"
-        )
+        facts["network"] = f"{config.model.name}{' with batch normalisation' if config.model.batch_norm else ''}"
         facts["trained on"] = config.data.name
         method = {k: v for k, v in encode(config.method).items() if k not in ("name", "regulariser")}
         options = ", ".join(f"{k} {v}" for k, v in method.items())

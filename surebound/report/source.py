@@ -114,9 +114,7 @@ def records_json(runs: Sequence[ReportedRun]) -> str:
                 [number, r.index, str(r.eps), r.label, r.prediction, r.verdict.status.value, r.verdict.stage,
                  shown, float(f"{r.verdict.seconds:.3g}")]
             )  # fmt: skip
-    return json.dumps({"runs": [run.name for run in runs], "rows": rows}, separators=(",", ":")).replace(
-        "</", "<\\/"
-    )
+    return json.dumps({"runs": [run.name for run in runs], "rows": rows}, separators=(",", ":")).replace("</", "<\\/")
 
 
 def _is_run(path: Path) -> bool:

@@ -61,9 +61,7 @@ def overview(runs: Sequence[ReportedRun]) -> Table:
     )  # fmt: skip
     # Columns that say the same as their neighbour are left out: attacks found every counterexample, or every
     # proof holds in float32.
-    redundant = {
-        small for small, big in ((5, 4), (7, 6)) if all(row[small] in (row[big], "–") for row in rows)
-    }
+    redundant = {small for small, big in ((5, 4), (7, 6)) if all(row[small] in (row[big], "–") for row in rows)}
     kept = [i for i in range(len(names)) if i not in redundant]
     upper = names[4 if 5 in redundant else 5]
     return Table(

@@ -78,6 +78,4 @@ def _check(check: Check, bench: Bench, rates: Rates | None) -> Step:
 
 def _computation(computation: Compute, bench: Bench) -> Step:
     done = bench.computed_path(computation).is_file()
-    return Step(
-        "compute", computation.name, "there" if done else "to do", 0.0 if done else computation.seconds
-    )
+    return Step("compute", computation.name, "there" if done else "to do", 0.0 if done else computation.seconds)

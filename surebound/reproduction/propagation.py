@@ -14,9 +14,7 @@ from surebound.experiment.target import Target
 from surebound.region import LinfBall
 
 
-def layers(
-    target: Target, eps: Fraction, *, label: int = 9, samples: int = 4000, seed: int = 0
-) -> dict[str, Any]:
+def layers(target: Target, eps: Fraction, *, label: int = 9, samples: int = 4000, seed: int = 0) -> dict[str, Any]:
     """One test image of class `label`: at every layer, two units, the image of random points, and their box."""
     model = target.model
     if not isinstance(model, nn.Sequential):

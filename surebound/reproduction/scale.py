@@ -114,9 +114,7 @@ def preset_name(data: str, net: str, method: str, radius: str) -> str:
 
 def _smoke(data: str, method: str, paper: Config, seed: int) -> Config:
     """A few steps: on the digits instead of MNIST, else on generated images in the published format."""
-    quick = Evaluation(
-        radii=paper.evaluation.radii, every=10, images=20, pgd_steps=3, pgd_images=20, batch_size=20
-    )
+    quick = Evaluation(radii=paper.evaluation.radii, every=10, images=20, pgd_steps=3, pgd_images=20, batch_size=20)
     if data == "mnist":
         digits = preset(f"digits-{'ibp' if method == 'bn-ibp' else method}")
         config = Overrides(steps=30, batch_size=50, seed=seed, threads=1).apply(digits)

@@ -69,9 +69,7 @@ def widened(ctx: Context, f: Activation, lower: Tensor, upper: Tensor) -> Interv
 def check_domain(x: Interval, domain: tuple[float, float]) -> None:
     """Refuse bounds that reach where the function is not defined. NaN passes: it poisons the result."""
     low, high = domain
-    if (low > -math.inf and bool((x.lower < low).any())) or (
-        high < math.inf and bool((x.upper > high).any())
-    ):
+    if (low > -math.inf and bool((x.lower < low).any())) or (high < math.inf and bool((x.upper > high).any())):
         raise BoundError(
             f"the argument is only known to lie in [{float(x.lower.min()):.6g}, {float(x.upper.max()):.6g}], which "
             f"leaves the function's domain [{low:g}, {high:g}]: no bound exists; clamp the argument into the domain"

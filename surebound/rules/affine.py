@@ -165,9 +165,7 @@ def _entry(x: Interval, rounding: AffineRounding) -> tuple[Tensor, Tensor, float
     return center, paid, factor, clear if bool(clear.any()) else None, per_example(x.magnitude)
 
 
-def _sizes(
-    weight: Tensor, to: Tensor | None = None, *, look: bool
-) -> tuple[Tensor, tuple[float, bool] | None]:
+def _sizes(weight: Tensor, to: Tensor | None = None, *, look: bool) -> tuple[Tensor, tuple[float, bool] | None]:
     """Return |weight|, in the memory ``to`` if given; if ``look``, also the largest and whether some are subnormal."""
     if not look:
         return weight.abs() if to is None else torch.abs(weight, out=to), None

@@ -47,9 +47,7 @@ def _ends(ctx: Context, lower: Tensor, upper: Tensor, *operands: Any) -> Interva
         for value in operands:
             none_negative = ((value.lower if isinstance(value, Interval) else value) >= 0) & none_negative
         if none_negative is not False:
-            lower = torch.where(
-                torch.as_tensor(none_negative, device=lower.device), lower.clamp(min=0), lower
-            )
+            lower = torch.where(torch.as_tensor(none_negative, device=lower.device), lower.clamp(min=0), lower)
         lower, upper = defined(lower, upper)
     return Interval(lower, upper)
 
@@ -202,9 +200,7 @@ def _size(value: Any) -> Any:
 
 def _same_everywhere(c: Any, alpha: Any = 1) -> Local | None:
     """Return ``Local()`` if a constant is the same at all positions of images (B, C, H, W) and for all examples."""
-    if isinstance(c, Tensor) and (
-        c.dim() > 4 or any(n != 1 for n in (*c.shape[-2:], *c.shape[: max(0, c.dim() - 3)]))
-    ):
+    if isinstance(c, Tensor) and (c.dim() > 4 or any(n != 1 for n in (*c.shape[-2:], *c.shape[: max(0, c.dim() - 3)]))):
         return None
     return Local()
 
@@ -217,9 +213,7 @@ def _linear(sign: int, first: bool, position: int) -> Affine:
 
     return Affine(
         adjoint=adjoint,
-        magnitude=lambda m, c, alpha=1: (
-            m * (1 if first else abs(alpha)) + _size(c) * (abs(alpha) if first else 1)
-        ),
+        magnitude=lambda m, c, alpha=1: m * (1 if first else abs(alpha)) + _size(c) * (abs(alpha) if first else 1),
         terms=_two,
         adjoint_terms=_spread,
         position=position,
@@ -271,12 +265,8 @@ def _register(
 
 
 _register("add", add_interval, sum_lines, encode_sum, _linear(1, True, 0), _linear(1, False, 1))
-_register(
-    "sub", sub_interval, difference_lines, encode_difference, _linear(1, True, 0), _linear(-1, False, 1)
-)
-_register(
-    "rsub", rsub_interval, reverse_difference_lines, _encode_rsub, _linear(-1, False, 0), _linear(1, True, 1)
-)
+_register("sub", sub_interval, difference_lines, encode_difference, _linear(1, True, 0), _linear(-1, False, 1))
+_register("rsub", rsub_interval, reverse_difference_lines, _encode_rsub, _linear(-1, False, 0), _linear(1, True, 1))
 _register("mul", mul_interval, _mul_lines, encode_product, _TIMES, dataclasses.replace(_TIMES, position=1))
 _register("div", div_interval, quotient_lines, encode_quotient, _QUOTIENT)
 register(

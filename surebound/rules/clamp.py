@@ -66,9 +66,7 @@ register_activation("aten.hardtanh.default", Activation(F.hardtanh, specialise=_
 register_activation("aten.relu6.default", _between(F.relu6, 0.0, 6.0))
 for _op in ("clamp", "clip", "clamp_min"):
     register_activation(f"aten.{_op}.default", CLAMP, relax=_clamp_lines)
-register_activation(
-    "aten.clamp_max.default", Activation(torch.clamp_max, specialise=lambda max: _clamp(max=max))
-)
+register_activation("aten.clamp_max.default", Activation(torch.clamp_max, specialise=lambda max: _clamp(max=max)))
 
 
 def _hull_of_bounds(ctx: Context, x: Any, low: Any = None, high: Any = None) -> Interval:
@@ -90,9 +88,7 @@ def _tensor_lines(ctx: Context, x: Any, min: Any = None, max: Any = None) -> Lin
     if joint_shape(x, min, max) != x.shape:
         return None
     low, high = min.detach().double(), max.detach().double()
-    f = Activation(
-        lambda v: torch.clamp(v, low, high), derivative=lambda v: ((v > low) & (v < high)).to(v.dtype)
-    )
+    f = Activation(lambda v: torch.clamp(v, low, high), derivative=lambda v: ((v > low) & (v < high)).to(v.dtype))
     return function_lines(ctx, f, Bend(0.0, (low, high)), x, _hull_of_bounds(ctx, x, min, max))
 
 

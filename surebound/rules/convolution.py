@@ -72,9 +72,7 @@ def channels_innermost(x: Tensor) -> Tensor:
 
 def _check_constant(x: Any, weight: Any, bias: Any) -> None:
     if not isinstance(x, Interval) or isinstance(weight, Interval) or isinstance(bias, Interval):
-        raise BoundError(
-            "the weight or bias of a convolution depends on the input; only constant ones are supported"
-        )
+        raise BoundError("the weight or bias of a convolution depends on the input; only constant ones are supported")
 
 
 def _conv_magnitude(
@@ -160,9 +158,7 @@ def _conv_local_adjoint(
     return _conv_adjoint(2, a, in_shape, weight, None, stride, 0, dilation, groups)
 
 
-def _conv_constant(
-    in_shape: torch.Size, weight: Tensor, bias: Tensor | None = None, *_: Any
-) -> Tensor | None:
+def _conv_constant(in_shape: torch.Size, weight: Tensor, bias: Tensor | None = None, *_: Any) -> Tensor | None:
     """Return the bias as (1, out, 1, ...)."""
     return None if bias is None else bias.reshape(1, -1, *([1] * (weight.dim() - 2)))
 

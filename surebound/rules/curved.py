@@ -105,9 +105,7 @@ register_activation(
 )
 register_activation(
     "aten.cosh.default",
-    Activation(
-        torch.cosh, increasing=False, ulps=8, shape=Shape.CONVEX, valley=(0.0, 1.0), derivative=torch.sinh
-    ),
+    Activation(torch.cosh, increasing=False, ulps=8, shape=Shape.CONVEX, valley=(0.0, 1.0), derivative=torch.sinh),
 )
 
 

@@ -164,9 +164,7 @@ class _Run(torch.autograd.Function):
             used, absolute = used.index_select(0, on), absolute.index_select(0, on)
         need, need_radius, *_ = ctx.needs_input_grad
         below, gw = block.layer.backward(from_rows(g, stacked, ctx.size), both, used, need)
-        below_radius, ga = block.layer.backward(
-            from_rows(gr, examples, ctx.size), radius, absolute, need_radius
-        )
+        below_radius, ga = block.layer.backward(from_rows(gr, examples, ctx.size), radius, absolute, need_radius)
         gw = spread(blocks.add_signed(gw, ga, used), 1, block.on_in, ctx.inputs)
         if block.order_in is not None and ctx.moved_weight:
             gw = reorder(gw, *block.order_in)

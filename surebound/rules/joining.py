@@ -20,9 +20,7 @@ from surebound.rules.selection import lowers, monotone, refuse_varying, uppers
 from surebound.rules.shape import overload_of
 
 
-def _join(
-    op: Callable[..., Tensor], ctx: Context, parts: Sequence[Any], *args: Any, **kwargs: Any
-) -> Interval:
+def _join(op: Callable[..., Tensor], ctx: Context, parts: Sequence[Any], *args: Any, **kwargs: Any) -> Interval:
     """Join varying and constant parts, by centre and radius where all varying ones are kept so."""
     varying = [part for part in parts if isinstance(part, Interval)]
     if all(part.centered for part in varying):
@@ -40,9 +38,7 @@ for _op, _run, _lines, _encode in (
     register(Rule(f"aten.{_op}.default", "shape", partial(_join, _run), relax=_lines, mip=_encode))
 
 
-def _take_apart(
-    op: Callable[..., Any], ctx: Context, x: Interval, *args: Any, **kwargs: Any
-) -> list[Interval]:
+def _take_apart(op: Callable[..., Any], ctx: Context, x: Interval, *args: Any, **kwargs: Any) -> list[Interval]:
     if x.centered:
         pairs = zip(op(x.center, *args, **kwargs), op(x.radius, *args, **kwargs), strict=True)
         return [Interval.around(center, radius) for center, radius in pairs]
@@ -56,9 +52,7 @@ for _op in ("split.Tensor", "split_with_sizes.default", "split.sizes", "chunk.de
     register(Rule(f"aten.{_op}", "shape", _apart, mip=_mip, apart=True))
 
 
-def _write(
-    op: Callable[..., Tensor], ctx: Context, x: Any, source: Any, *args: Any, **kwargs: Any
-) -> Interval:
+def _write(op: Callable[..., Tensor], ctx: Context, x: Any, source: Any, *args: Any, **kwargs: Any) -> Interval:
     """Bound a copy of x with some entries replaced by those of ``source``; either may be constant."""
     return monotone(op, ctx, x, source, *args, **kwargs)
 
@@ -94,9 +88,7 @@ for _op in ("scatter.src", "scatter.value"):
     register(Rule(f"aten.{_op}", "shape", _interval, relax=scatter, note="constant positions"))
 
 
-def _index_put(
-    ctx: Context, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False
-) -> Interval:
+def _index_put(ctx: Context, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Interval:
     refuse_varying(indices, "the position of a write")
     if accumulate:
         raise BoundError("index_put with accumulate=True has no rule; write it as a sum")

@@ -19,9 +19,7 @@ class WeightedLayer:
     """A weighted operator: product and its two gradients, with channels on axis 1 of input and output."""
 
     product: Callable[[Tensor, Tensor, Tensor | None], Tensor]
-    backward: Callable[
-        [Tensor, Tensor, Tensor, bool], tuple[Tensor | None, Tensor]
-    ]  # (g, x, w, need x) -> gx, gw
+    backward: Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor | None, Tensor]]  # (g, x, w, need x) -> gx, gw
     input_gradient: Callable[[Tensor, Tensor, Tensor], Tensor]  # (g, x, w) -> gx
     conv: Conv | None = None  # None: a matrix, x (N, F)
 

@@ -115,9 +115,7 @@ register(
         family="linear",
         interval=_product_plus,
         affine=Affine(
-            adjoint=lambda a, in_shape, bias, w, beta=1, alpha=1: (
-                a @ (w.t() if alpha == 1 else w.t() * alpha)
-            ),
+            adjoint=lambda a, in_shape, bias, w, beta=1, alpha=1: a @ (w.t() if alpha == 1 else w.t() * alpha),
             magnitude=lambda m, bias, w, beta=1, alpha=1: (m @ w.abs()) * abs(alpha) + bias.abs() * abs(beta),
             terms=lambda bias, w, beta=1, alpha=1: int(w.shape[0]) + 3,
             adjoint_terms=lambda bias, w, beta=1, alpha=1: int(w.shape[1]) + 1,

@@ -26,9 +26,7 @@ def _padded(x: Tensor, pad: Sequence[int], mode: str, value: float | None) -> Te
     return result
 
 
-def _interval(
-    read: Callable[..., Spelling], ctx: Context, x: Interval, *args: Any, **kwargs: Any
-) -> Interval:
+def _interval(read: Callable[..., Spelling], ctx: Context, x: Interval, *args: Any, **kwargs: Any) -> Interval:
     pad, mode, value = read(*args, **kwargs)
     if mode == "constant" and value and x.centered:
         return Interval.around(_padded(x.center, pad, mode, value), _padded(x.radius, pad, mode, 0.0))
@@ -63,9 +61,7 @@ def _register(op: str, read: Callable[..., Spelling], run: Callable[..., Tensor]
     affine = Affine(
         adjoint=lambda a, in_shape, *args, **kw: vjp_adjoint(_padded, a, in_shape, *read(*args, **kw)),
         magnitude=magnitude,
-        terms=lambda *args, **kw: (
-            1 if read(*args, **kw)[2] else 0
-        ),  # adds a constant: not taken for a mere move
+        terms=lambda *args, **kw: 1 if read(*args, **kw)[2] else 0,  # adds a constant: not taken for a mere move
         adjoint_terms=lambda *args, **kw: _copies(*read(*args, **kw)),
         local=lambda *args, **kw: _local(*read(*args, **kw)),
         local_adjoint=lambda a, in_shape, *_, **__: a,
@@ -76,9 +72,7 @@ def _register(op: str, read: Callable[..., Spelling], run: Callable[..., Tensor]
 
 
 _register("aten.pad.default", lambda pad, mode="constant", value=None: (pad, mode, value), F.pad)
-_register(
-    "aten.constant_pad_nd.default", lambda pad, value=0: (pad, "constant", value), torch.constant_pad_nd
-)
+_register("aten.constant_pad_nd.default", lambda pad, value=0: (pad, "constant", value), torch.constant_pad_nd)
 for _rank in (1, 2, 3):
     _register(f"aten.reflection_pad{_rank}d.default", lambda pad: (pad, "reflect", None))
     _register(f"aten.replication_pad{_rank}d.default", lambda pad: (pad, "replicate", None))

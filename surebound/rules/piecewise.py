@@ -37,9 +37,7 @@ def _leaky(slope: float = 0.01) -> Activation:
     )
 
 
-_LEAKY = Activation(
-    F.leaky_relu, increasing=False, ulps=2, specialise=lambda slope=0.01: _leaky(float(slope))
-)
+_LEAKY = Activation(F.leaky_relu, increasing=False, ulps=2, specialise=lambda slope=0.01: _leaky(float(slope)))
 
 
 def _lines_of(facts: Activation, ctx: Context, x: Interval, *args: Any) -> Lines:

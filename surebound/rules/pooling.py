@@ -45,9 +45,7 @@ for _rank in (2, 3):
     _register_max_pool(_op, _rank, partial(_first, overload_of(_op)))
 
 
-def _max_with_positions(
-    op: Callable[..., Any], ctx: Context, x: Interval, size: Any
-) -> tuple[Interval, Interval]:
+def _max_with_positions(op: Callable[..., Any], ctx: Context, x: Interval, size: Any) -> tuple[Interval, Interval]:
     low, high = op(x.lower, size), op(x.upper, size)
     last = math.prod(x.shape[2:]) - 1
     return Interval(low[0], high[0]), Interval(torch.zeros_like(low[1]), torch.full_like(low[1], last))
@@ -77,9 +75,7 @@ def _window(kernel: Any, *_: Any, **__: Any) -> int:
 def _avg(op: Callable[..., Tensor], ctx: Context, x: Interval, *args: Any, **kwargs: Any) -> Interval:
     divisor = args[5] if len(args) > 5 else kwargs.get("divisor_override")
     if divisor is not None and divisor < 0:
-        raise BoundError(
-            f"average pooling with divisor_override={divisor}; only positive divisors have a rule"
-        )
+        raise BoundError(f"average pooling with divisor_override={divisor}; only positive divisors have a rule")
     return averaged(ctx, x, _window(*args, **kwargs), lambda v: op(v, *args, **kwargs))
 
 

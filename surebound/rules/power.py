@@ -48,9 +48,7 @@ def check_positive(ctx: Context, x: Interval, what: str) -> None:
     """Refuse an interval that is not clear of 0 or reaches below it."""
     check_clear_of_zero(ctx, x, what)
     if bool((x.lower < 0).any()):
-        raise BoundError(
-            f"{what} an interval that reaches below 0: no bound exists; keep the argument positive"
-        )
+        raise BoundError(f"{what} an interval that reaches below 0: no bound exists; keep the argument positive")
 
 
 _RECIPROCAL = Activation(torch.reciprocal, increasing=False, ulps=2, derivative=lambda x: -1 / (x * x))

@@ -137,9 +137,7 @@ for _op, _relax in (
     )
 
 
-def _aminmax(
-    ctx: Context, x: Interval, *, dim: int | None = None, keepdim: bool = False
-) -> tuple[Interval, Interval]:
+def _aminmax(ctx: Context, x: Interval, *, dim: int | None = None, keepdim: bool = False) -> tuple[Interval, Interval]:
     low = torch.aminmax(x.lower, dim=dim, keepdim=keepdim)
     high = torch.aminmax(x.upper, dim=dim, keepdim=keepdim)
     return Interval(low.min, high.min), Interval(low.max, high.max)

@@ -95,9 +95,7 @@ _rules: dict[str, Rule] = {}
 def register(rule: Rule) -> Rule:
     """Add a row; a second row for the same operator is a mistake."""
     if rule.op in _rules:
-        raise SureboundError(
-            f"a rule for {rule.op} is registered already, in family {_rules[rule.op].family!r}"
-        )
+        raise SureboundError(f"a rule for {rule.op} is registered already, in family {_rules[rule.op].family!r}")
     _rules[rule.op] = rule
     return rule
 

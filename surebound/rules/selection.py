@@ -54,9 +54,7 @@ for _ops, _fn, _lines, _encode in (
     (("minimum.default", "min.other", "fmin.default"), torch.minimum, minimum_lines, encode_smaller),
 ):
     for _op in _ops:
-        register(
-            Rule(f"aten.{_op}", "selection", partial(monotone, _fn), relax=_lines, mip=_encode, chooses=True)
-        )
+        register(Rule(f"aten.{_op}", "selection", partial(monotone, _fn), relax=_lines, mip=_encode, chooses=True))
 
 
 def _greater(strict: bool, ctx: Context, x: Any, y: Any) -> Interval:
@@ -83,9 +81,7 @@ for _overload in ("Scalar", "Tensor"):
     ):
         register(Rule(f"aten.{_op}.{_overload}", "selection", _compare))
 
-register(
-    Rule("aten.logical_not.default", "selection", lambda ctx, x: Interval(~x.upper.bool(), ~x.lower.bool()))
-)
+register(Rule("aten.logical_not.default", "selection", lambda ctx, x: Interval(~x.upper.bool(), ~x.lower.bool())))
 register(Rule("aten.bitwise_not.default", "selection", lambda ctx, x: Interval(~x.upper, ~x.lower)))
 for _op, _fn in (
     ("logical_and.default", torch.logical_and),

@@ -150,9 +150,7 @@ def _window_terms(dimension: int, size: int, step: int) -> int:
 register_move("aten.expand.default", adjoint_terms=lambda size, **_: _copies(size[1:]))  # at most
 register_move("aten.repeat.default", adjoint_terms=lambda repeats: _copies(repeats))
 register_move("aten.tile.default", adjoint_terms=lambda repeats: _copies(repeats))
-register_move(
-    "aten.repeat_interleave.self_int", adjoint_terms=lambda repeats, dim=None, **_: int(repeats) + 1
-)
+register_move("aten.repeat_interleave.self_int", adjoint_terms=lambda repeats, dim=None, **_: int(repeats) + 1)
 register_move(
     "aten.unfold.default",
     partial(looped_adjoint, torch.ops.aten.unfold.default),
@@ -170,9 +168,7 @@ def _convert(ctx: Context, x: Interval, dtype: torch.dtype | None = None, **_: A
     if dtype is None or dtype == x.dtype:
         return x
     if dtype not in (torch.float32, torch.float64) or x.dtype == torch.float16:
-        raise BoundError(
-            f"a conversion from {x.dtype} to {dtype}; bounds are computed in float32 and float64"
-        )
+        raise BoundError(f"a conversion from {x.dtype} to {dtype}; bounds are computed in float32 and float64")
     if x.dtype == torch.float64:  # the unrounded number must be inside, too
         return Interval(round_down(x.lower, dtype), round_up(x.upper, dtype))
     return Interval(x.lower.to(dtype), x.upper.to(dtype))

@@ -70,9 +70,7 @@ register_activation(
 )
 register_activation(
     "aten.asinh.default",
-    Activation(
-        torch.asinh, ulps=4, absolute=2, shape=Shape.S_SHAPED, derivative=lambda x: torch.rsqrt(1 + x * x)
-    ),
+    Activation(torch.asinh, ulps=4, absolute=2, shape=Shape.S_SHAPED, derivative=lambda x: torch.rsqrt(1 + x * x)),
     bend=Bend(0.38491),  # 2 / (3 sqrt 3)
 )
 register_activation(
@@ -101,9 +99,7 @@ register_activation(
 )
 register_activation(
     "aten.log.default",
-    Activation(
-        torch.log, ulps=4, shape=Shape.CONCAVE, derivative=torch.reciprocal, domain=(0.0, _INF), steep=True
-    ),
+    Activation(torch.log, ulps=4, shape=Shape.CONCAVE, derivative=torch.reciprocal, domain=(0.0, _INF), steep=True),
 )
 register_activation(
     "aten.log1p.default",
@@ -177,9 +173,7 @@ def _softplus_interval(ctx: Context, x: Interval, beta: float = 1, threshold: fl
 register_activation("aten.softplus.default", _SOFTPLUS, interval=_softplus_interval)
 register_activation(
     "aten.log_sigmoid.default",
-    Activation(
-        F.logsigmoid, ulps=6, shape=Shape.CONCAVE, derivative=lambda x: torch.sigmoid(-x), range=(-_INF, 0.0)
-    ),
+    Activation(F.logsigmoid, ulps=6, shape=Shape.CONCAVE, derivative=lambda x: torch.sigmoid(-x), range=(-_INF, 0.0)),
 )
 
 
@@ -199,9 +193,7 @@ def _elu(alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Ac
     )
 
 
-def _elu_curvature(
-    low: Tensor, high: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1
-) -> Tensor:
+def _elu_curvature(low: Tensor, high: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
     """Bound |f''|: scale alpha input_scale^2 exp(input_scale x) below 0; nothing above."""
     top = torch.maximum(input_scale * low, input_scale * high.clamp(max=0))
     return abs(scale * alpha) * input_scale**2 * top.exp()

@@ -99,9 +99,7 @@ def check(model: nn.Module | Model | str | Path, x: Tensor | None = None) -> Sup
 
 def _foreign(model: Model) -> Iterator[Operator]:
     for node in refused(model):
-        advice = (
-            "export the network without it ('surebound supports --onnx-operators' lists what can be imported)"
-        )
+        advice = "export the network without it ('surebound supports --onnx-operators' lists what can be imported)"
         yield Operator(node.op_type, node.name, model.source, (), advice)
 
 

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 
-def vjp_adjoint(
-    fn: Callable[..., Tensor], a: Tensor, in_shape: torch.Size, *args: Any, **kwargs: Any
-) -> Tensor:
+def vjp_adjoint(fn: Callable[..., Tensor], a: Tensor, in_shape: torch.Size, *args: Any, **kwargs: Any) -> Tensor:
     """Return A^T a for a (S, B, *out) and fn affine in its first argument of shape ``in_shape`` (B, *in)."""
     zeros = torch.zeros(in_shape, dtype=a.dtype, device=a.device)
     pull: Any = torch.func.vjp(lambda x: fn(x, *args, **kwargs), zeros)[1]
@@ -19,9 +17,7 @@ def vjp_adjoint(
     return result
 
 
-def looped_adjoint(
-    fn: Callable[..., Tensor], a: Tensor, in_shape: torch.Size, *args: Any, **kwargs: Any
-) -> Tensor:
+def looped_adjoint(fn: Callable[..., Tensor], a: Tensor, in_shape: torch.Size, *args: Any, **kwargs: Any) -> Tensor:
     """Compute ``vjp_adjoint`` row by row, for operators whose gradient PyTorch cannot batch."""
     zeros = torch.zeros(in_shape, dtype=a.dtype, device=a.device)
     pull: Any = torch.func.vjp(lambda x: fn(x, *args, **kwargs), zeros)[1]

@@ -114,9 +114,7 @@ class Tree:
     within_rounding: bool = False  # without rounding, it would be proved
     seen: int = 0  # sub-problems bounded so far
     given_up: bool = False
-    _patience: float = field(
-        default=math.inf, repr=False
-    )  # of ``seen``, before rounding is taken for an obstacle
+    _patience: float = field(default=math.inf, repr=False)  # of ``seen``, before rounding is taken for an obstacle
 
     @classmethod
     def of(cls, cases: int, end: float, budget: Budget) -> Tree:
@@ -147,9 +145,7 @@ class Tree:
             self._patience = 2 * self.seen + 64  # as many again may still help
         elif self.seen > self._patience:
             self.within_rounding = True
-            self.undecided = (
-                f"bounds are {float(pool.upper.max()):.3g}, all of it rounding: no float-sound proof"
-            )
+            self.undecided = f"bounds are {float(pool.upper.max()):.3g}, all of it rounding: no float-sound proof"
         return not self.within_rounding
 
     def finding(self, proof: Proof) -> Finding:
@@ -240,9 +236,7 @@ class _Search:
         return tree.finding(Proof.of(mode)), tree.within_rounding
 
 
-def search(
-    question: Question, workspace: Workspace, options: Options, splits: tuple[str, ...] = ()
-) -> Finding:
+def search(question: Question, workspace: Workspace, options: Options, splits: tuple[str, ...] = ()) -> Finding:
     """Decide one question by branch and bound; ``splits`` names ways to split instead of the rule (search/rule.py)."""
     budget = min(options.seconds, question.seconds)
     if budget <= 0:
@@ -257,9 +251,7 @@ def search(
         for way, most in planned:
             if run.end <= time.monotonic():
                 return dataclasses.replace(known, timed_out=True)
-            limited = (
-                dataclasses.replace(most, open=min(most.open, options.domains)) if way != INPUTS else most
-            )
+            limited = dataclasses.replace(most, open=min(most.open, options.domains)) if way != INPUTS else most
             found = run.by_inputs(limited) if way == INPUTS else run.by_signs(limited)
             known = _better(known, found)
             if found.witness is not None or found.timed_out or _all_proved(found):

@@ -36,9 +36,7 @@ class Cascade:
             raise ConfigError(f"the cascade {self.name!r} has no stages; give at least one")
         repeated = [name for name in self.names if self.names.count(name) > 1]
         if repeated:
-            raise ConfigError(
-                f"the cascade {self.name!r} has the stage {repeated[0]!r} twice; name each once"
-            )
+            raise ConfigError(f"the cascade {self.name!r} has the stage {repeated[0]!r} twice; name each once")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -68,8 +66,7 @@ class Cascade:
                 "leave the tightening out, or choose another cascade"
             )
         stages = (
-            dataclasses.replace(stage, tighten=relus) if isinstance(stage, programs) else stage
-            for stage in self.stages
+            dataclasses.replace(stage, tighten=relus) if isinstance(stage, programs) else stage for stage in self.stages
         )
         return dataclasses.replace(self, stages=tuple(stages))
 

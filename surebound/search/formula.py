@@ -116,9 +116,7 @@ def _refuted_linearly(problem: Problem, rows: list[Atom], box: Interval) -> set[
         left = [row for row in rows if row not in gone]
         if not left:
             break
-        upper = row_bounds(
-            problem.network.program, region, *rows_of(left, problem), method, problem.soundness
-        )
+        upper = row_bounds(problem.network.program, region, *rows_of(left, problem), method, problem.soundness)
         gone |= {row for row, bound in zip(left, upper.tolist(), strict=True) if bound <= 0}
     return gone
 
@@ -130,11 +128,7 @@ def rows_of(rows: Sequence[Atom], problem: Problem) -> tuple[Tensor, Tensor]:
     return c, torch.where(strict, d, strictly_above(d))
 
 
-def row_bounds(
-    program: Program, region: Region, c: Tensor, d: Tensor, method: str, mode: Soundness
-) -> Tensor:
+def row_bounds(program: Program, region: Region, c: Tensor, d: Tensor, method: str, mode: Soundness) -> Tensor:
     """Bound rows c.z + d from above over a region of one example: (S,) float64."""
     with torch.no_grad():
-        return worst_margins(program, region, spec=LinearSpec(c, d), method=method, soundness=mode)[
-            0
-        ].double()
+        return worst_margins(program, region, spec=LinearSpec(c, d), method=method, soundness=mode)[0].double()

@@ -102,9 +102,7 @@ class FormulaCases:
                 d[i, 0] = 1.0
         number = {box: g for g, box in enumerate(boxes)}
         at = torch.tensor([number[case.box] for case in members])
-        tensors = Cases(
-            c, d, torch.cat([box.lower for box in outer]), torch.cat([box.upper for box in outer]), at
-        )
+        tensors = Cases(c, d, torch.cat([box.lower for box in outer]), torch.cat([box.upper for box in outer]), at)
         return cls(tensors, (torch.cat([i[0] for i in inner]), torch.cat([i[1] for i in inner])), judge)
 
     def bounds(self, program: Program, region: Region, method: str, mode: Soundness) -> Tensor:

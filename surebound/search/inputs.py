@@ -76,10 +76,7 @@ class InputSplitter:
     def join(self, parts: Sequence[Boxes]) -> Boxes:
         """Join several pools into one."""
         return Boxes(
-            *(
-                torch.cat([getattr(p, name) for p in parts])
-                for name in ("lower", "upper_end", "case", "upper")
-            )
+            *(torch.cat([getattr(p, name) for p in parts]) for name in ("lower", "upper_end", "case", "upper"))
         )
 
     def advance(self, batch: Boxes, tree: Tree) -> Boxes | None:

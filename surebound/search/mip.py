@@ -200,9 +200,7 @@ class NetworkEncoder:
 def _substitutable(encoder: Encoder, matrix: scipy.sparse.csr_array, x: Expression) -> Expression:
     """Return x, with variables of its own where substituting it would blow the rows up."""
     terms = np.diff(x.matrix.indptr)
-    substituted = (
-        float(abs(matrix).sign() @ terms.astype(np.float64) @ np.ones(matrix.shape[0])) if len(terms) else 0
-    )
+    substituted = float(abs(matrix).sign() @ terms.astype(np.float64) @ np.ones(matrix.shape[0])) if len(terms) else 0
     ceiling = float(matrix.shape[0]) * x.matrix.shape[1]
     live = np.flatnonzero(terms)
     kept = matrix[:, live].nnz + x.matrix.nnz
@@ -251,9 +249,7 @@ def _rule(node: Node) -> Rule:
     return rule
 
 
-def _tightened(
-    value: Expression | list[Expression], bounds: Interval | None
-) -> Expression | list[Expression]:
+def _tightened(value: Expression | list[Expression], bounds: Interval | None) -> Expression | list[Expression]:
     if bounds is None or not isinstance(value, Expression):
         return value
     return value.bounded(*_ends(bounds))

@@ -46,9 +46,7 @@ class Problem:
         return any(low > high for low, high in zip(self.lower, self.upper, strict=True))
 
 
-def inner_box(
-    lower: Sequence[Fraction], upper: Sequence[Fraction]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def inner_box(lower: Sequence[Fraction], upper: Sequence[Fraction]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return float32 ends (N,) of the largest box inside; where no float32 number is inside, the closest one."""
     high, low = outer_float32(upper, lower)  # the other way round: both ends go inwards
     middle = np.array([float((a + b) / 2) for a, b in zip(lower, upper, strict=True)]).astype(np.float32)

@@ -49,9 +49,7 @@ PATIENCE = (
 def ways(program: Program, question: Question, domains: int) -> list[tuple[str, Budget]]:
     """Return ways to split and how far to go: what suits the network over the boxes first, then the other."""
     inputs = question.cases.lower[0].numel()
-    if (
-        inputs > MANY_INPUTS or program.graph.input_shape[0] is not None
-    ):  # boxes go through the network many at a time
+    if inputs > MANY_INPUTS or program.graph.input_shape[0] is not None:  # boxes go through the network many at a time
         return [(SIGNS, Budget(domains))]
     return schedule(SPLITS if boxes_first(program, question) else tuple(reversed(SPLITS)))
 

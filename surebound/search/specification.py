@@ -74,9 +74,7 @@ def decide(
             if id(each) not in known:  # traced once: no example's time
                 known[id(each)] = assemble(model, one.reference, each.formula, program_of)
             deadline = time.monotonic() + timeout
-            verdicts.append(
-                _Example(model, known[id(each)], one, mode).verdict(stages, deadline, seed, tolerance)
-            )
+            verdicts.append(_Example(model, known[id(each)], one, mode).verdict(stages, deadline, seed, tolerance))
     return verdicts
 
 
@@ -100,9 +98,7 @@ class _Example:
         self._witness: Tensor | None = None
 
     def verdict(self, stages: Sequence[str], deadline: float, seed: int, tolerance: bool) -> Verdict:
-        found = decide_formula(
-            self._problem, self._judge, deadline, seed=seed, stages=stages, tolerance=tolerance
-        )
+        found = decide_formula(self._problem, self._judge, deadline, seed=seed, stages=stages, tolerance=tolerance)
         if found.status is Status.ROBUST:
             self._check_networks(seed)
         # What was judged is the merged input; the witness is the points that it stands for.
@@ -168,9 +164,7 @@ def ends(region: Region) -> tuple[list[Fraction], list[Fraction]]:
     return low, high
 
 
-def _checked(
-    model: nn.Module, region: Region, spec: object, stages: Sequence[str], timeout: float
-) -> list[Spec]:
+def _checked(model: nn.Module, region: Region, spec: object, stages: Sequence[str], timeout: float) -> list[Spec]:
     """Refuse what cannot be meant; return one specification per example."""
     if not isinstance(model, nn.Module):
         raise InputError(f"the model is a {type(model).__name__}; give a torch.nn.Module")
@@ -201,13 +195,9 @@ def _specs(model: nn.Module, region: Region, spec: object) -> list[Spec]:
     specs = list(spec) if isinstance(spec, Sequence) else [spec]
     wrong = [each for each in specs if not isinstance(each, Spec)]
     if wrong:
-        raise SpecError(
-            f"spec is a {type(wrong[0]).__name__}; give a Spec, a list with one per example, or labels"
-        )
+        raise SpecError(f"spec is a {type(wrong[0]).__name__}; give a Spec, a list with one per example, or labels")
     if len(specs) != len(region):
-        raise SpecError(
-            f"{len(specs)} specifications for {len(region)} examples; give one for each, or one Spec"
-        )
+        raise SpecError(f"{len(specs)} specifications for {len(region)} examples; give one for each, or one Spec")
     return specs  # type: ignore[return-value]  # all of them were looked at
 
 

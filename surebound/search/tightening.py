@@ -47,9 +47,7 @@ def tightened_bounds(
     if not chosen:
         return known
     programs = _BoundPrograms(chosen, solve, go_on)
-    _, found = reduce_relaxed(
-        program, start, c, Soundness.DEPLOYED, refine=programs.refine, wide=relaxed.wide
-    )
+    _, found = reduce_relaxed(program, start, c, Soundness.DEPLOYED, refine=programs.refine, wide=relaxed.wide)
     bounds = dict(known)
     for name, box in found.bounds.items():
         if box.dtype.is_floating_point:

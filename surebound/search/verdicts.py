@@ -30,9 +30,7 @@ from surebound.verdict import Status, Verdict
 class State:
     """What is known of one question on its way through stages: plain arrays, so that it travels between machines."""
 
-    bounds: NDArray[
-        np.float64
-    ]  # (3, N): the smallest upper bounds of the cases, by what they hold of (Proof)
+    bounds: NDArray[np.float64]  # (3, N): the smallest upper bounds of the cases, by what they hold of (Proof)
     times: tuple[tuple[str, float], ...] = ()
     stage: str = ""  # the last stage that looked at it
     timed_out: str = ""  # the stage that ran out of time

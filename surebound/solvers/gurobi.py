@@ -66,7 +66,5 @@ def _outcome(model: Any, x: Any, problem: MathProgram, limits: Limits) -> Solver
     # One status for both early stops: the numbers tell which.
     if status is SolverStatus.ABOVE and limits.prove_below is not None and bound < limits.prove_below:
         status = SolverStatus.BELOW
-    outcome = SolverOutcome(
-        status, problem.value(point), bound if abs(bound) < 1e100 else math.inf, point, detail=name
-    )
+    outcome = SolverOutcome(status, problem.value(point), bound if abs(bound) < 1e100 else math.inf, point, detail=name)
     return consistent(outcome, limits.feasibility)

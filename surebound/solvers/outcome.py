@@ -107,7 +107,5 @@ def consistent(outcome: SolverOutcome, feasibility: float) -> SolverOutcome:
         return SolverOutcome(SolverStatus.NUMERICAL, detail=f"{outcome.detail}, but without a solution")
     slack = 1e3 * feasibility * max(1.0, abs(outcome.objective))
     if outcome.point is not None and outcome.bound < outcome.objective - slack:
-        return SolverOutcome(
-            SolverStatus.NUMERICAL, detail=f"{outcome.detail}, but its bound is below its solution"
-        )
+        return SolverOutcome(SolverStatus.NUMERICAL, detail=f"{outcome.detail}, but its bound is below its solution")
     return outcome

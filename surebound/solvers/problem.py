@@ -38,9 +38,7 @@ class MathProgram:
             ("row_lower", rows), ("row_upper", rows),
         ):  # fmt: skip
             if getattr(self, name).shape != (size,):
-                raise InputError(
-                    f"{name} has shape {getattr(self, name).shape}, the matrix asks for ({size},)"
-                )
+                raise InputError(f"{name} has shape {getattr(self, name).shape}, the matrix asks for ({size},)")
         numbers = (self.objective, self.matrix.data, self.row_lower, self.row_upper, self.lower, self.upper)
         if not math.isfinite(self.offset) or any(np.isnan(array).any() for array in numbers):
             raise InputError("the problem contains NaN or an infinite offset; no solver may see it")

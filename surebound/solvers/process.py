@@ -140,9 +140,7 @@ class SolverProcess:
         if "bad_alloc" in said or "MemoryError" in said:
             return SolverOutcome(SolverStatus.MEMORY_LIMIT, detail=said)
         if code == -signal.SIGKILL:
-            return SolverOutcome(
-                SolverStatus.KILLED, detail="killed by signal 9 (out of memory, or somebody)"
-            )
+            return SolverOutcome(SolverStatus.KILLED, detail="killed by signal 9 (out of memory, or somebody)")
         ended = f"signal {-code}" if code < 0 else f"exit code {code}"
         return SolverOutcome(SolverStatus.CRASHED, detail=f"{ended} {said}".strip())
 

@@ -42,9 +42,7 @@ def solve(problem: MathProgram, limits: Limits) -> SolverOutcome:
 
 def _fill(model: pyscipopt.Model, problem: MathProgram) -> list[pyscipopt.Variable]:
     ends = zip(problem.lower, problem.upper, problem.integral, strict=True)
-    variables = [
-        model.addVar(vtype="I" if whole else "C", lb=_end(low), ub=_end(high)) for low, high, whole in ends
-    ]
+    variables = [model.addVar(vtype="I" if whole else "C", lb=_end(low), ub=_end(high)) for low, high, whole in ends]
     matrix = problem.matrix
     for row in range(matrix.shape[0]):
         span = slice(matrix.indptr[row], matrix.indptr[row + 1])
@@ -58,9 +56,7 @@ def _fill(model: pyscipopt.Model, problem: MathProgram) -> list[pyscipopt.Variab
             model.addCons(total >= low)
         if math.isfinite(high):
             model.addCons(total <= high)
-    costs = pyscipopt.quicksum(
-        float(problem.objective[j]) * variables[j] for j in np.flatnonzero(problem.objective)
-    )
+    costs = pyscipopt.quicksum(float(problem.objective[j]) * variables[j] for j in np.flatnonzero(problem.objective))
     model.setObjective(costs + problem.offset, "maximize")
     return variables
 

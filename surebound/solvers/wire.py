@@ -28,9 +28,7 @@ def encode_request(problem: MathProgram, limits: Limits) -> bytes:
     """A problem and its limits."""
     arrays = {name: getattr(problem, name) for name in _ARRAYS}
     matrix = problem.matrix
-    arrays.update(
-        indptr=matrix.indptr, indices=matrix.indices, data=matrix.data, shape=np.array(matrix.shape)
-    )
+    arrays.update(indptr=matrix.indptr, indices=matrix.indices, data=matrix.data, shape=np.array(matrix.shape))
     arrays["offset"] = np.array(problem.offset)
     seconds = limits.seconds if math.isfinite(limits.seconds) else None
     return _pack(arrays, {**dataclasses.asdict(limits), "seconds": seconds})
@@ -42,9 +40,7 @@ def decode_request(payload: bytes) -> tuple[MathProgram, Limits]:
     matrix = scipy.sparse.csr_array(
         (arrays["data"], arrays["indices"], arrays["indptr"]), shape=tuple(int(n) for n in arrays["shape"])
     )
-    problem = MathProgram(
-        matrix=matrix, offset=float(arrays["offset"]), **{name: arrays[name] for name in _ARRAYS}
-    )
+    problem = MathProgram(matrix=matrix, offset=float(arrays["offset"]), **{name: arrays[name] for name in _ARRAYS})
     seconds = fields.pop("seconds")
     return problem, Limits(seconds=math.inf if seconds is None else seconds, **fields)
 

@@ -40,9 +40,7 @@ class LinearSpec:
                 f"the specification has {self.c.shape[-1]} coefficients per row but the network {outputs} outputs"
             )
         if self.c.dim() == 3 and self.c.shape[0] not in (1, batch):
-            raise SpecError(
-                f"the specification is for {self.c.shape[0]} examples but the region holds {batch}"
-            )
+            raise SpecError(f"the specification is for {self.c.shape[0]} examples but the region holds {batch}")
         c = self.c.expand(batch, -1, -1)
         d = torch.zeros_like(c[..., 0]) if self.d is None else self.d.to(c).expand(batch, c.shape[1])
         return c, d
@@ -51,22 +49,13 @@ class LinearSpec:
         """The specification of some examples of the batch."""
         if self.c.dim() == 2:
             return self
-        return LinearSpec(
-            self.c[index], self.d[index] if self.d is not None and self.d.dim() == 2 else self.d
-        )
+        return LinearSpec(self.c[index], self.d[index] if self.d is not None and self.d.dim() == 2 else self.d)
 
 
 def check_labels(labels: Tensor, batch: int, classes: int) -> Tensor:
     """Labels as int64 (B,), or an error that says what is wrong with them."""
-    if (
-        not isinstance(labels, Tensor)
-        or labels.dim() != 1
-        or labels.is_floating_point()
-        or labels.dtype == torch.bool
-    ):
-        given = (
-            f"{labels.dtype} {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
-        )
+    if not isinstance(labels, Tensor) or labels.dim() != 1 or labels.is_floating_point() or labels.dtype == torch.bool:
+        given = f"{labels.dtype} {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
         raise SpecError(f"labels are {given}; give an integer tensor of shape (B,)")
     if labels.shape[0] != batch:
         raise SpecError(f"{labels.shape[0]} labels for {batch} examples; give one label per example")

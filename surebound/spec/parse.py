@@ -46,9 +46,7 @@ def per_output(limits: tuple[Fraction, ...] | None, outputs: int, name: str) -> 
     if limits is None:
         return ()
     if len(limits) not in (1, outputs):
-        raise SpecError(
-            f"{name} has {len(limits)} numbers but the network {outputs} outputs; give 1 or {outputs}"
-        )
+        raise SpecError(f"{name} has {len(limits)} numbers but the network {outputs} outputs; give 1 or {outputs}")
     return limits * outputs if len(limits) == 1 else limits
 
 

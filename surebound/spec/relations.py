@@ -25,9 +25,7 @@ def monotone(
 
     def formula(scope: Scope) -> Formula:
         lowered = [comparison("<", scope.input(i, raised), scope.input(i)) for i in inputs]
-        kept = [
-            comparison(relation, scope.output(k, raised), scope.output(k).plus(Sum(room))) for k in outputs
-        ]
+        kept = [comparison(relation, scope.output(k, raised), scope.output(k).plus(Sum(room))) for k in outputs]
         return Any((*lowered, All(tuple(kept))))
 
     return formula

@@ -35,9 +35,7 @@ class Scope:
         self._model, self._outputs_of = model, outputs_of
         self.inputs = inputs  # entries of one input
         self.outputs: dict[tuple[Run, int], int] = {}  # (run, column) -> number
-        self.points: dict[
-            tuple[Run, int], int
-        ] = {}  # (run, place) -> number; its run is HERE where inputs agree
+        self.points: dict[tuple[Run, int], int] = {}  # (run, place) -> number; its run is HERE where inputs agree
 
     def columns(self, run: Run = HERE) -> int:
         """How many outputs a run has."""

@@ -61,9 +61,7 @@ class Spec:
                 "the specification has an infinite coefficient or offset; every one must be a finite number"
             )
         if c.dim() != 2:
-            raise SpecError(
-                f"c has shape {tuple(c.shape)}; give (S, K), and one Spec per example: a list of them"
-            )
+            raise SpecError(f"c has shape {tuple(c.shape)}; give (S, K), and one Spec per example: a list of them")
         coefficients = c.detach().cpu().double().tolist()
         offsets = [0.0] * len(c) if rows.d is None else rows.d.detach().cpu().double().tolist()
 
@@ -72,9 +70,7 @@ class Spec:
                 raise SpecError(
                     f"the specification has {c.shape[1]} coefficients per row but the network {scope.columns()} outputs"
                 )
-            return All(
-                tuple(_row(scope, row, offset) for row, offset in zip(coefficients, offsets, strict=True))
-            )
+            return All(tuple(_row(scope, row, offset) for row, offset in zip(coefficients, offsets, strict=True)))
 
         return Spec(f"{len(c)} rows c.z + d <= 0", formula)
 
@@ -130,9 +126,7 @@ class Spec:
 
         def formula(scope: Scope) -> Formula:
             own = scope.output(label)
-            below = tuple(
-                comparison("<=", scope.output(j), own) for j in range(scope.columns()) if j != label
-            )
+            below = tuple(comparison("<=", scope.output(j), own) for j in range(scope.columns()) if j != label)
             # Not "k of the others are larger": all but k - 1 of them are not.
             return AtLeast(len(below) - k + 1, below) if len(below) >= k else All(())
 
@@ -177,9 +171,7 @@ class Spec:
         if limit is None or any(value < 0 for value in limit):
             raise SpecError(f"delta={delta!r}; give the largest difference allowed, 0 or more")
 
-        return Spec(
-            f"outputs within {shown(limit, '')} of another network's", relations.equivalent(network, limit)
-        )
+        return Spec(f"outputs within {shown(limit, '')} of another network's", relations.equivalent(network, limit))
 
     @staticmethod
     def same_class(network: nn.Module) -> Spec:

@@ -182,6 +182,4 @@ def restore_rng(state: Mapping[str, str], device: torch.device) -> None:
     """Set the global generators to what `rng_state` returned."""
     torch.set_rng_state(torch.frombuffer(bytearray.fromhex(state["cpu"]), dtype=torch.uint8))
     if device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(
-            torch.frombuffer(bytearray.fromhex(state["cuda"]), dtype=torch.uint8), device
-        )
+        torch.cuda.set_rng_state(torch.frombuffer(bytearray.fromhex(state["cuda"]), dtype=torch.uint8), device)

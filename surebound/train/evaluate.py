@@ -112,9 +112,7 @@ def measure(
                 wrong[1 + i] += open_.sum()
                 k = max(0, min(attacked - first, len(y)))
                 if k:
-                    found = attack(
-                        model, balls[:k], y[:k], evaluation.pgd, proved=~open_[:k], seed=seed + first
-                    )
+                    found = attack(model, balls[:k], y[:k], evaluation.pgd, proved=~open_[:k], seed=seed + first)
                     wrong[1 + len(evaluation.radii) + i] += (found.success | clean[:k]).sum()
                 if progress is not None:
                     radii = len(evaluation.radii)
@@ -131,9 +129,7 @@ def measure(
     )
 
 
-def _shared(
-    split: Examples, count: int, batch_size: int, group: Group
-) -> Iterator[tuple[int, Tensor, Tensor]]:
+def _shared(split: Examples, count: int, batch_size: int, group: Group) -> Iterator[tuple[int, Tensor, Tensor]]:
     """This process's batches of the first `count` images, with the index of their first image."""
     for number, first in enumerate(range(0, count, batch_size)):
         if number % group.size == group.rank:

@@ -75,9 +75,7 @@ def examples_of(data: object, what: str, device: torch.device) -> Examples:
     if isinstance(data, Split):
         return data.to(device)
     if isinstance(data, Dataset):
-        raise InputError(
-            f"{what} must be one split of a dataset, for example data.train; got the whole dataset"
-        )
+        raise InputError(f"{what} must be one split of a dataset, for example data.train; got the whole dataset")
     if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
         return _pair(data[0], data[1], device)
     if isinstance(data, Sequence | torch.utils.data.Dataset):
@@ -99,16 +97,10 @@ def _stacked(data: Any, what: str, device: torch.device) -> Examples:
     try:
         empty = len(data) == 0
     except TypeError:
-        raise InputError(
-            f"{what} is a dataset without a length; read it into tensors (inputs, labels)"
-        ) from None
+        raise InputError(f"{what} is a dataset without a length; read it into tensors (inputs, labels)") from None
     if empty:
         raise InputError(f"{what} is empty; training needs at least one example")
     items = [data[i] for i in range(len(data))]
-    if not all(
-        isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], Tensor) for item in items
-    ):
-        raise InputError(
-            f"the items of {what} must be pairs (tensor, label); its first is {type(items[0]).__name__}"
-        )
+    if not all(isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], Tensor) for item in items):
+        raise InputError(f"the items of {what} must be pairs (tensor, label); its first is {type(items[0]).__name__}")
     return _pair(torch.stack([x for x, _ in items]), torch.tensor([int(y) for _, y in items]), device)

@@ -41,14 +41,10 @@ class Loop:
         group, plan = self.around.group, task.plan
         if task.method.robust and plan.eps_train == 0:
             raise ConfigError(f"the method {task.method.name!r} needs a positive eps_train, got 0")
-        self.order = BatchOrder(
-            len(task.train), plan.batch_size, plan.seed, rank=group.rank, world_size=group.size
-        )
+        self.order = BatchOrder(len(task.train), plan.batch_size, plan.seed, rank=group.rank, world_size=group.size)
         self.parameters = [p for p in task.model.parameters() if p.requires_grad]
         if not self.parameters:
-            raise ConfigError(
-                "the network has no parameters that require gradients: there is nothing to train"
-            )
+            raise ConfigError("the network has no parameters that require gradients: there is nothing to train")
         self.optimiser = torch.optim.Adam(
             self.parameters, lr=plan.learning_rate, weight_decay=plan.weight_decay, fused=True
         )

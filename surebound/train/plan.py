@@ -90,6 +90,4 @@ class Plan:
             return duration * steps // self.steps
 
         decays = sorted({scale(s) for s in self.decay_steps})
-        return replace(
-            self, steps=steps, warmup=scale(self.warmup), ramp=scale(self.ramp), decay_steps=tuple(decays)
-        )
+        return replace(self, steps=steps, warmup=scale(self.warmup), ramp=scale(self.ramp), decay_steps=tuple(decays))

@@ -79,6 +79,4 @@ def _evenness(a: Tensor, b: Tensor) -> Tensor:
     """min(a/b, b/a) of sums >= 0 (L,); 1 when both vanish, so that nothing stable is nothing to balance."""
     larger, smaller = torch.maximum(a, b), torch.minimum(a, b)
     empty = larger <= 0
-    return torch.where(
-        empty, torch.ones_like(larger), smaller / torch.where(empty, torch.ones_like(larger), larger)
-    )
+    return torch.where(empty, torch.ones_like(larger), smaller / torch.where(empty, torch.ones_like(larger), larger))

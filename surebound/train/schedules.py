@@ -92,9 +92,7 @@ class Ramp:
 
     def __post_init__(self) -> None:
         if self.begin < 0 or self.length < 0:
-            raise ConfigError(
-                f"a ramp cannot begin at step {self.begin} and last {self.length} steps: use 0 or more"
-            )
+            raise ConfigError(f"a ramp cannot begin at step {self.begin} and last {self.length} steps: use 0 or more")
 
     def at(self, step: int) -> float:
         """The ramp's value at `step`."""

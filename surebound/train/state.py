@@ -20,9 +20,7 @@ def capture(
     extra: dict[str, Any],
 ) -> Checkpoint:
     """Everything the next step depends on; `extra` is plain JSON beside it."""
-    tensors = {
-        f"{i}.{key}": value for i, p in enumerate(parameters) for key, value in optimiser.state[p].items()
-    }
+    tensors = {f"{i}.{key}": value for i, p in enumerate(parameters) for key, value in optimiser.state[p].items()}
     state = {**extra, "rng": rng_state(parameters[0].device)}
     return Checkpoint(step, model.state_dict(), tensors, state)
 

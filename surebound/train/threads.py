@@ -39,9 +39,7 @@ def choose_threads(requested: int | None = None) -> ThreadChoice:
     if requested is not None:
         if requested < 1:
             raise ConfigError(f"threads must be at least 1, got {requested}")
-        note = (
-            f"{requested} threads on {cpus} processors will wait for each other" if requested > cpus else ""
-        )
+        note = f"{requested} threads on {cpus} processors will wait for each other" if requested > cpus else ""
         return ThreadChoice(requested, note)
     if os.environ.get("OMP_NUM_THREADS", "").isdigit():
         return ThreadChoice(max(1, int(os.environ["OMP_NUM_THREADS"])))

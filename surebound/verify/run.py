@@ -176,17 +176,13 @@ def _balls(region: LinfBall | Sequence[LinfBall]) -> list[LinfBall]:
     for ball in balls:
         check_region(ball, empty=True)
         if not isinstance(ball, LinfBall):
-            raise RegionError(
-                "the region is a Box; verify takes LinfBalls: ask sb.decide(model, box, labels)"
-            )
+            raise RegionError("the region is a Box; verify takes LinfBalls: ask sb.decide(model, box, labels)")
     if not balls:
         raise InputError("no region was given; give sb.LinfBall(images, '8/255', clip=(0, 1)), or a list")
     first = balls[0]
     for ball in balls[1:]:
         if ball.clip != first.clip or not (ball.x is first.x or torch.equal(ball.x, first.x)):
-            raise RegionError(
-                f"{ball} and {first}: balls of one call have the same images and clip; only eps differs"
-            )
+            raise RegionError(f"{ball} and {first}: balls of one call have the same images and clip; only eps differs")
     return balls
 
 
@@ -200,9 +196,7 @@ def _checked(
     if not timeout > 0:
         raise InputError(f"timeout={timeout}; give seconds per example, more than 0")
     if images.dtype != torch.float32:
-        raise InputError(
-            f"images are {images.dtype}; verification is about float32 networks: give torch.float32"
-        )
+        raise InputError(f"images are {images.dtype}; verification is about float32 networks: give torch.float32")
     chosen = list(range(len(images))) if indices is None else [int(index) for index in indices]
     wrong = [index for index in chosen if not 0 <= index < len(images)]
     if wrong:

@@ -228,8 +228,7 @@ def _refuse_foreign(
     for _, weights, spec in subjects:
         if weights != identity.weights:
             raise StoreError(
-                f"{path} holds results of other weights (sha256 {weights[:12]}, "
-                f"now {identity.weights[:12]}). {advice}"
+                f"{path} holds results of other weights (sha256 {weights[:12]}, now {identity.weights[:12]}). {advice}"
             )
         if "; architecture " in spec and "; architecture " not in identity.spec:
             raise StoreError(
@@ -237,11 +236,7 @@ def _refuse_foreign(
                 f"tell every two networks apart. Its results can still be read and reported. {advice}"
             )
         if spec != identity.spec:
-            raise StoreError(
-                f"{path} holds results of another specification ({spec}; now {identity.spec}). {advice}"
-            )
+            raise StoreError(f"{path} holds results of another specification ({spec}; now {identity.spec}). {advice}")
     for code in codes:
         if code != identity.code:
-            raise StoreError(
-                f"{path} holds results of another code version ({code}, now {identity.code}). {advice}"
-            )
+            raise StoreError(f"{path} holds results of another code version ({code}, now {identity.code}). {advice}")

@@ -15,8 +15,7 @@ from surebound.search.record import Record
 from surebound.verdict import Status, Verdict
 
 COLUMNS = (
-    "idx, label, prediction, eps, status, stage, bound, float_sound, seconds, "
-    "stage_seconds, detail, witness, example"
+    "idx, label, prediction, eps, status, stage, bound, float_sound, seconds, stage_seconds, detail, witness, example"
 )
 
 

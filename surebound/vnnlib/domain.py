@@ -97,9 +97,7 @@ def bounds(query: Query, formula: All, places: Mapping[int, int]) -> tuple[Ends,
     return tuple(v for v in low if v is not None), tuple(v for v in high if v is not None), All(tuple(rest))
 
 
-def _hull(
-    parts: Sequence[Formula], places: Mapping[int, int]
-) -> dict[int, tuple[Fraction | None, Fraction | None]]:
+def _hull(parts: Sequence[Formula], places: Mapping[int, int]) -> dict[int, tuple[Fraction | None, Fraction | None]]:
     """Bounds of inputs that every alternative of some disjunction gives, each its own."""
     found: dict[int, tuple[Fraction | None, Fraction | None]] = {}
     for part in parts:

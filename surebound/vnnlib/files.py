@@ -56,9 +56,7 @@ def _check_export(program: Program, written: Model, example: Tensor) -> None:
             value = torch.from_numpy(found[name].copy())
             if value.shape != bounds[name].shape or not bool(bounds[name].contains(value).all()):
                 op = program.graph.by_name[name].op
-                raise TraceMismatchError(
-                    f"{written.source}: {op} differs in the exported network; please report this"
-                )
+                raise TraceMismatchError(f"{written.source}: {op} differs in the exported network; please report this")
 
 
 def _bounds_at(program: Program, x: Tensor) -> dict[str, Interval]:

@@ -81,9 +81,7 @@ def run_instances(
     out.mkdir(parents=True, exist_ok=True)
     names = [(each.onnx.name, each.vnnlib.name) for each in instances]
     listed = hashlib.sha256(repr(names).encode()).hexdigest()[:16]
-    identity = Identity(
-        "several networks", f"VNN-LIB instances {listed}: no assignment exists", code_version()
-    )
+    identity = Identity("several networks", f"VNN-LIB instances {listed}: no assignment exists", code_version())
     with Store.open(out / STORE_NAME, identity, mix=mix) as store:
         for record in _missing(instances, store):
             store.add([record], _CASCADE)
@@ -122,9 +120,7 @@ def _verdict(instance: Instance) -> Verdict:
         query = read_query(instance.vnnlib)
         needed = [each.name for each in query.networks if each.equal_to is None]
         if len(needed) != 1:
-            raise QueryError(
-                f"{instance.vnnlib} has {len(needed)} networks; a list of instances names one each"
-            )
+            raise QueryError(f"{instance.vnnlib} has {len(needed)} networks; a list of instances names one each")
         answer = decide(query, {needed[0]: read_model(instance.onnx)}, instance.seconds)
     except SureboundError as error:
         return Verdict(Status.ERROR, "read", detail=str(error))

@@ -29,9 +29,7 @@ def assign(query: Query, models: Mapping[str, Model]) -> dict[str, Model]:
         if other is not None and other not in names[: names.index(each.name)]:
             raise QueryError(f"the network {each.name} refers to {other}, which is not declared before it")
         files[each.name] = models[each.name] if each.equal_to is None else files[each.equal_to]
-        if each.isomorphic_to is not None and _structure(files[each.name]) != _structure(
-            files[each.isomorphic_to]
-        ):
+        if each.isomorphic_to is not None and _structure(files[each.name]) != _structure(files[each.isomorphic_to]):
             raise QueryError(f"the files of {each.name} and {each.isomorphic_to} are not built alike")
     return files
 

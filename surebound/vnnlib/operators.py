@@ -84,9 +84,7 @@ def _check(model: Model, node: Any, operands: dict[str, Operand], shapes: dict[s
         )
 
 
-def _alone(
-    model: Model, node: Any, operands: dict[str, Operand], shapes: dict[str, Shape], where: str
-) -> Model:
+def _alone(model: Model, node: Any, operands: dict[str, Operand], shapes: dict[str, Shape], where: str) -> Model:
     """A file of this call only; constants stay what they are."""
     helper, numpy_helper = (importlib.import_module(f"onnx.{name}") for name in ("helper", "numpy_helper"))
     inputs = [
@@ -95,9 +93,7 @@ def _alone(
         if isinstance(each, Value)
     ]
     constants = [
-        numpy_helper.from_array(each.numpy(), name)
-        for name, each in operands.items()
-        if isinstance(each, Tensor)
+        numpy_helper.from_array(each.numpy(), name) for name, each in operands.items() if isinstance(each, Tensor)
     ]
     outputs = [helper.make_tensor_value_info(name, 1, list(shape)) for name, shape in shapes.items()]
     graph = helper.make_graph([node], "alone", inputs, outputs, constants)
@@ -125,9 +121,7 @@ def _network(model: Model) -> ImportedNetwork:
 
 def _feeds(model: Model, flat: Tensor) -> dict[str, Array]:
     pieces = torch.split(flat, [math.prod(each.shape) for each in model.inputs])
-    return {
-        each.name: part.numpy().reshape(each.shape) for each, part in zip(model.inputs, pieces, strict=True)
-    }
+    return {each.name: part.numpy().reshape(each.shape) for each, part in zip(model.inputs, pieces, strict=True)}
 
 
 def _draws(count: int) -> Iterator[Tensor]:

@@ -129,9 +129,7 @@ def _outputs(
             continue
         flat = builder.view(values[variable.name], (variable.size,))
         if len(wanted) < variable.size:
-            flat = builder.call(
-                "index_select.default", flat, 1, torch.tensor([e - variable.first for e in wanted])
-            )
+            flat = builder.call("index_select.default", flat, 1, torch.tensor([e - variable.first for e in wanted]))
         columns |= {e: len(columns) + i for i, e in enumerate(wanted)}
         parts.append(flat)
     if not parts:  # nothing but bounds of inputs
@@ -189,9 +187,7 @@ def _check(problem: QueryProblem) -> None:
     found = [run(problem, running, each) for each in x]
     if problem.columns:
         wanted = list(problem.columns)  # by number of the element
-        expected = [
-            np.concatenate([values[name].reshape(-1) for name in variables])[wanted] for values in found
-        ]
+        expected = [np.concatenate([values[name].reshape(-1) for name in variables])[wanted] for values in found]
     else:
         first = next(each for each in problem.query.variables if each.kind is Kind.OUTPUT)
         expected = [values[first.name] for values in found]

@@ -74,8 +74,6 @@ def decide(
 
     reals = problem.soundness is Soundness.REAL
     stages = STAGES if reals else STAGES[:-1]  # a solver's answer is about reals
-    found = decide_formula(
-        problem, judge, began + timeout, seed=seed, stages=stages, tolerance=tolerance and reals
-    )
+    found = decide_formula(problem, judge, began + timeout, seed=seed, stages=stages, tolerance=tolerance and reals)
     seconds = time.monotonic() - began
     return Answer(found.status, assignment, found.stage, found.detail, seconds, found.float_sound)

@@ -50,9 +50,7 @@ class Judge:
         return found
 
 
-def holds(
-    formula: Formula, value: Callable[[int], np.float32 | None], inputs: Mapping[int, int] | None = None
-) -> bool:
+def holds(formula: Formula, value: Callable[[int], np.float32 | None], inputs: Mapping[int, int] | None = None) -> bool:
     """Does a formula hold for these float32 numbers, in exact arithmetic?
 
     A bound of a single input also holds where the input is the float32 number closest to it: a literal in a query

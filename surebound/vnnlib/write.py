@@ -58,14 +58,10 @@ def write_query(query: Query, version: str = "2.0", *, comment: str = "") -> str
 
 def _names_1(query: Query) -> list[str]:
     network = query.networks[0]
-    plain = (
-        len(query.networks) == 1 and len(network.inputs) == len(network.outputs) == 1 and not network.hidden
-    )
+    plain = len(query.networks) == 1 and len(network.inputs) == len(network.outputs) == 1 and not network.hidden
     if not plain:
         raise QueryError("VNN-LIB 1.0 has one network with one input and one output; write version 2.0")
-    return [f"X_{i}" for i in range(network.inputs[0].size)] + [
-        f"Y_{i}" for i in range(network.outputs[0].size)
-    ]
+    return [f"X_{i}" for i in range(network.inputs[0].size)] + [f"Y_{i}" for i in range(network.outputs[0].size)]
 
 
 def _names_2(query: Query) -> list[str]:
@@ -87,9 +83,7 @@ def _declared_2(query: Query) -> list[str]:
         lines += [f"  (isomorphic-to {network.isomorphic_to})"] if network.isomorphic_to else []
         for each in network.variables:
             shape = "[" + ", ".join(str(n) for n in each.shape) + "]"
-            node = (
-                "" if each.node is None else ' "' + each.node.replace("\\", "\\\\").replace('"', '\\"') + '"'
-            )
+            node = "" if each.node is None else ' "' + each.node.replace("\\", "\\\\").replace('"', '\\"') + '"'
             lines.append(f"  (declare-{each.kind.value} {each.name} {each.dtype} {shape}{node})")
         lines.append(")")
     return lines
@@ -121,11 +115,7 @@ def _atom(atom: Atom, names: list[str]) -> str:
         (element, coefficient), bound = atom.terms[0], -atom.constant / atom.terms[0][1]
         relation = above if coefficient > 0 else below
         return f"({relation} {names[element]} {_outward(bound, down=coefficient > 0)})"
-    if (
-        len(atom.terms) == 2
-        and atom.constant == 0
-        and {c for _, c in atom.terms} == {Fraction(1), Fraction(-1)}
-    ):
+    if len(atom.terms) == 2 and atom.constant == 0 and {c for _, c in atom.terms} == {Fraction(1), Fraction(-1)}:
         left, right = sorted(atom.terms, key=lambda term: -term[1])
         return f"({above} {names[left[0]]} {names[right[0]]})"
     terms = " ".join(f"(* {_exact(c)} {names[e]})" for e, c in atom.terms)

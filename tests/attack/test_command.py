@@ -72,15 +72,11 @@ def given(name: str, *words: str) -> Result:
 
 
 def test_the_table_agrees_with_the_library(name):
-    result = given(
-        name, "--eps", "1/10", "--steps", "15", "--restarts", "2", "--seed", "4", "--format", "json"
-    )
+    result = given(name, "--eps", "1/10", "--steps", "15", "--restarts", "2", "--seed", "4", "--format", "json")
     assert result.exit_code == 0, result.output
     (row,) = json.loads(result.stdout)
     arrays = load_file("data.safetensors")
-    expected = attack(
-        network(), LinfBall(arrays["images"], "1/10", clip=(0, 1)), arrays["labels"], PGD(15, 2), seed=4
-    )
+    expected = attack(network(), LinfBall(arrays["images"], "1/10", clip=(0, 1)), arrays["labels"], PGD(15, 2), seed=4)
     assert row["examples"] == 30
     assert row["clean error"] == "10.00%"
     assert row["error under attack"] == f"{expected.error:.2%}"
@@ -91,9 +87,7 @@ def test_the_table_agrees_with_the_library(name):
 
 @pytest.mark.parametrize("kind", list(command.Name))
 def test_every_attack_by_its_name(name, kind):
-    result = given(
-        name, "--eps", "0.05", "--attack", kind.value, "--steps", "2", "--first", "4", "--start", "corner"
-    )
+    result = given(name, "--eps", "0.05", "--attack", kind.value, "--steps", "2", "--first", "4", "--start", "corner")
     assert result.exit_code == 0, result.output
     assert kind.value in result.stdout
 
@@ -104,9 +98,7 @@ def test_the_names_are_those_of_the_library():
 
 
 def test_attack_proved_checks_the_bounds_and_finds_them_true(name):
-    result = given(
-        name, "--eps", "0.05", "--steps", "10", "--restarts", "2", "--attack-proved", "--format", "json"
-    )
+    result = given(name, "--eps", "0.05", "--steps", "10", "--restarts", "2", "--attack-proved", "--format", "json")
     assert result.exit_code == 0, result.output
     (row,) = json.loads(result.stdout)
     assert row["searched"] == 27
@@ -134,9 +126,7 @@ def test_what_was_found_can_be_saved_and_read_back(name):
 
 
 def test_a_network_without_bounds_is_attacked_as_a_whole(name):
-    result = run(
-        f"{name}:Odd", "--data", "data.safetensors", "--eps", "0.1", "--steps", "2", "--format", "json"
-    )
+    result = run(f"{name}:Odd", "--data", "data.safetensors", "--eps", "0.1", "--steps", "2", "--format", "json")
     # Its outputs are (B, 2) but the labels go to 2: refused, after the bounds were found missing.
     assert "no bounds for this network, so nothing is proved and everything is attacked" in result.stderr
     assert result.exit_code == 2

@@ -37,9 +37,7 @@ def margins_of(model, x, labels):
     """max z_k - z_true, one example at a time, the plain way."""
     with torch.no_grad():
         logits = model(x.clone())
-    others = [
-        [float(z[k] - z[y]) for k in range(len(z)) if k != y] for z, y in zip(logits, labels, strict=True)
-    ]
+    others = [[float(z[k] - z[y]) for k in range(len(z)) if k != y] for z, y in zip(logits, labels, strict=True)]
     return [float("nan") if any(m != m for m in row) else max(row) for row in others]
 
 

@@ -21,9 +21,7 @@ Y = torch.tensor([0, 2])
 
 def call(model=NET, images=X, labels=Y, eps=0.1, method=None, clip=(0, 1), **options):
     region = options.pop("region", None)
-    return attack(
-        model, region or LinfBall(images, eps, clip), labels, method or PGD(steps=1, restarts=1), **options
-    )
+    return attack(model, region or LinfBall(images, eps, clip), labels, method or PGD(steps=1, restarts=1), **options)
 
 
 @pytest.mark.parametrize(

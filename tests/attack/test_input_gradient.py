@@ -37,9 +37,7 @@ def test_values_and_gradients_are_those_of_the_library(name: str) -> None:
     torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float64]
-)  # compiled, where that pays, and PyTorch's own
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # compiled, where that pays, and PyTorch's own
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_other_roundings_are_all_that_changes_without_the_same_bits(name: str, dtype: torch.dtype) -> None:
     layer = copy.deepcopy(CONVOLUTIONS[name]).to(dtype)

@@ -49,9 +49,7 @@ def test_the_memory_given_changes_nothing_but_the_batches(mlp, images, labels, m
         assert torch.equal(results[0].steps, other.steps)
         assert torch.equal(results[0].queries, other.queries)
         torch.testing.assert_close(results[0].adversarial, other.adversarial, atol=1e-9, rtol=0)
-    assert (
-        0 < int((results[0].success & ~results[0].clean_success).sum()) < 21
-    )  # a mixed bag, or nothing is tested
+    assert 0 < int((results[0].success & ~results[0].clean_success).sum()) < 21  # a mixed bag, or nothing is tested
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
@@ -112,15 +110,11 @@ def test_later_restarts_of_a_broken_example_are_not_run(images):
     def model(x: Tensor) -> Tensor:
         calls.append(len(x))
         s = x.flatten(1).sum(1)
-        return torch.stack(
-            [torch.zeros_like(s), torch.where(x.flatten(1)[:, 0] != first, 1.0, -1.0) + 0 * s], 1
-        )
+        return torch.stack([torch.zeros_like(s), torch.where(x.flatten(1)[:, 0] != first, 1.0, -1.0) + 0 * s], 1)
 
     calls: list[int] = []
     first = images[0].flatten()[0]
-    result = attack(
-        model, LinfBall(images[:1], 0.1, clip=(0, 1)), torch.tensor([0]), PGD(steps=10, restarts=10)
-    )
+    result = attack(model, LinfBall(images[:1], 0.1, clip=(0, 1)), torch.tensor([0]), PGD(steps=10, restarts=10))
     assert bool(result.success.all())
     # One to size the batch, one clean, the first restart's start, which already breaks it, and the judge's.
     assert calls == [1, 1, 1, 1]
@@ -164,9 +158,7 @@ def test_state_of_dropped_rows_is_dropped_with_them(mlp, images, labels):
 
 def test_progress_ends_at_its_total_and_never_goes_back(mlp, images, labels):
     seen = []
-    result = attack(
-        mlp, LinfBall(images, "0.06", clip=(0, 1)), labels, METHODS[0], memory=5000, progress=seen.append
-    )
+    result = attack(mlp, LinfBall(images, "0.06", clip=(0, 1)), labels, METHODS[0], memory=5000, progress=seen.append)
     done = [p.done for p in seen]
     assert done == sorted(done)
     assert seen[-1].done == seen[-1].total == 21 * 4 * 8
@@ -175,9 +167,7 @@ def test_progress_ends_at_its_total_and_never_goes_back(mlp, images, labels):
 
 
 def test_an_empty_batch_is_an_empty_result(mlp):
-    result = attack(
-        mlp, LinfBall(torch.rand(0, 3, 2, 2), 0.1, clip=(0, 1)), torch.zeros(0, dtype=torch.int64)
-    )
+    result = attack(mlp, LinfBall(torch.rand(0, 3, 2, 2), 0.1, clip=(0, 1)), torch.zeros(0, dtype=torch.int64))
     assert len(result) == 0
     assert result.adversarial.shape == (0, 3, 2, 2)
 

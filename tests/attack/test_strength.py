@@ -40,9 +40,7 @@ def exact_maximum(net: nn.Sequential, label: int, lower: np.ndarray, upper: np.n
         for k in {0, 1, 2} - {label}:
             c = w2[k] - w2[label]
             slope, offset = (c * on) @ w1, (c * on) @ b1 + b2[k] - b2[label]
-            lp = linprog(
-                -slope, sides[:, None] * w1, -sides * b1, bounds=list(zip(lower, upper, strict=True))
-            )
+            lp = linprog(-slope, sides[:, None] * w1, -sides * b1, bounds=list(zip(lower, upper, strict=True)))
             if lp.status == 0:
                 best = max(best, offset - lp.fun)
     return float(best)
@@ -57,9 +55,7 @@ def test_never_better_than_the_truth_and_close_to_it(seed):
     c = (torch.eye(3) - torch.eye(3)[label])[[k for k in range(3) if k != label]].double()
     for method in ALL:
         spec = LinearSpec(c, torch.full((2,), -truth - 1, dtype=torch.float64))
-        found = (
-            float(attack(net, LinfBall(x, "3/10", clip=(0, 1)), None, method, spec=spec).margins) + truth + 1
-        )
+        found = float(attack(net, LinfBall(x, "3/10", clip=(0, 1)), None, method, spec=spec).margins) + truth + 1
         assert found <= truth + 1e-9
         if "cross-entropy" not in str(method):  # its maximum is another point, with more than two classes
             assert found >= truth - 0.01, method
@@ -117,9 +113,7 @@ def test_a_counterexample_that_lives_only_in_a_corner_needs_a_start_there():
     net, x, labels = InTheCorner(), torch.full((2, 3), 0.5), torch.tensor([0, 0])
     for start in ("uniform", "center"):
         assert not bool(
-            attack(
-                net, LinfBall(x, "1/2", clip=(0, 1)), labels, PGD(steps=40, restarts=40, start=start)
-            ).success.any()
+            attack(net, LinfBall(x, "1/2", clip=(0, 1)), labels, PGD(steps=40, restarts=40, start=start)).success.any()
         )
     for start in ("corner", "mixed"):
         found = attack(net, LinfBall(x, "1/2", clip=(0, 1)), labels, PGD(steps=10, restarts=80, start=start))
@@ -170,9 +164,6 @@ def test_restarts_never_make_an_attack_weaker():
     net = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
     x = torch.rand(40, 6)
     labels = net(x).argmax(1)
-    errors = [
-        attack(net, LinfBall(x, 0.2, clip=(0, 1)), labels, PGD(steps=5, restarts=n)).success
-        for n in (1, 4, 12)
-    ]
+    errors = [attack(net, LinfBall(x, 0.2, clip=(0, 1)), labels, PGD(steps=5, restarts=n)).success for n in (1, 4, 12)]
     assert bool((errors[0] <= errors[1]).all())
     assert bool((errors[1] <= errors[2]).all())

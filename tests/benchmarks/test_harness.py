@@ -23,9 +23,7 @@ def test_summary_is_median_and_half_interquartile_range() -> None:
 
 
 def test_a_race_reports_times_and_ratios_to_the_first() -> None:
-    race = Race(
-        "r", {"one": lambda: time.sleep(0.002), "three": lambda: time.sleep(0.006)}, {"three / one": 5.0}
-    )
+    race = Race("r", {"one": lambda: time.sleep(0.002), "three": lambda: time.sleep(0.006)}, {"three / one": 5.0})
     records = {r.name: r for r in race.measure(QUICK)}
     assert list(records) == ["r: one", "r: three", "r: three / one"]
     assert 2.0 < records["r: three / one"].value < 4.0
@@ -79,9 +77,7 @@ def _write(path: Path, **values: tuple[float, float]) -> Path:
 
 
 def test_compare_tells_clear_changes_from_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    old = _write(
-        tmp_path / "old.json", slower=(2.0, 0.1), same=(2.0, 0.1), faster=(2.0, 0.1), gone=(1.0, 0.0)
-    )
+    old = _write(tmp_path / "old.json", slower=(2.0, 0.1), same=(2.0, 0.1), faster=(2.0, 0.1), gone=(1.0, 0.0))
     new = _write(tmp_path / "new.json", slower=(2.5, 0.1), same=(2.1, 0.1), faster=(1.0, 0.1))
     assert compare.main([str(old), str(new)]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}

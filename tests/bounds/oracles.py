@@ -32,9 +32,7 @@ def lp_maximum(
     starts = np.cumsum([0, *sizes])
     total = starts[-1]
     a_eq, b_eq, a_ub, b_ub = [], [], [], []
-    ranges: list[tuple[float | None, float | None]] = [
-        (float(lo), float(hi)) for lo, hi in zip(low, high, strict=True)
-    ]
+    ranges: list[tuple[float | None, float | None]] = [(float(lo), float(hi)) for lo, hi in zip(low, high, strict=True)]
     for k, (weight, bias) in enumerate(layers[:-1]):
         x, pre, post = starts[2 * k], starts[2 * k + 1], starts[2 * k + 2]
         lo, hi = bounds[k]

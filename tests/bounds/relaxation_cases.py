@@ -103,9 +103,7 @@ CASES: list[Case] = [
     Case("sub.Tensor", ("x", "y"), {"alpha": 2}, name="sub alpha"),
     Case("rsub.Tensor", ("x", "y")),
     Case("mul.Tensor", ("x", "y"), domain=(-1e18, 1e18), y_domain=(-1e18, 1e18)),
-    Case(
-        "mul.Tensor", ("x", "y"), domain=(-1e9, 1e9), y_domain=(-1e9, 1e9), other=(4, 1), name="mul broadcast"
-    ),
+    Case("mul.Tensor", ("x", "y"), domain=(-1e9, 1e9), y_domain=(-1e9, 1e9), other=(4, 1), name="mul broadcast"),
     Case("mul.Tensor", ("x", "x"), domain=(-1e18, 1e18), name="mul with itself"),
     Case("div.Tensor", ("x", "y"), domain=(-1e9, 1e9), y_domain=(1e-3, 1e9)),
     Case("div.Tensor", ("x", "y"), domain=(-1e9, 1e9), y_domain=(-1e9, -1e-3), name="div by negatives"),

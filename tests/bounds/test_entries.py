@@ -14,12 +14,8 @@ from surebound.interval import Interval
 from surebound.numerics import Soundness
 
 NETS = {
-    "bias": nn.Sequential(
-        nn.Conv2d(1, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(27, 5), nn.ReLU(), nn.Linear(5, 2)
-    ),
-    "no bias": nn.Sequential(
-        nn.Flatten(), nn.Linear(16, 6, bias=False), nn.ReLU(), nn.Linear(6, 2, bias=False)
-    ),
+    "bias": nn.Sequential(nn.Conv2d(1, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(27, 5), nn.ReLU(), nn.Linear(5, 2)),
+    "no bias": nn.Sequential(nn.Flatten(), nn.Linear(16, 6, bias=False), nn.ReLU(), nn.Linear(6, 2, bias=False)),
 }
 
 

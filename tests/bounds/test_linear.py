@@ -425,9 +425,7 @@ def test_bad_input_is_refused() -> None:
     for bounds in (sb.interval_bounds, sb.worst_margins, functools.partial(linear_bounds, spec=labels)):
         with pytest.raises(RegionError, match=r"the region is a Tensor; give sb.LinfBall.*or sb.Box"):
             bounds(net, x)  # type: ignore[operator]
-    with pytest.raises(
-        InputError, match="method='interval' gives no linear functions; give one of crown-ibp, "
-    ):
+    with pytest.raises(InputError, match="method='interval' gives no linear functions; give one of crown-ibp, "):
         linear_bounds(net, sb.LinfBall(x, 1), sb.LinearSpec(spec_rows(3)), method="interval")
     with pytest.raises(InputError, match="labels or spec"):
         sb.worst_margins(net, sb.LinfBall(x, 1), method="crown")

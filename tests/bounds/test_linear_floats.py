@@ -41,11 +41,7 @@ def executions(net: nn.Sequential, x: Tensor) -> list[Tensor]:
     for up in (True, False):
         h = x
         for layer in net:
-            h = (
-                worst_float32(layer.weight, layer.bias, h, up)
-                if isinstance(layer, nn.Linear)
-                else torch.relu(h)
-            )
+            h = worst_float32(layer.weight, layer.bias, h, up) if isinstance(layer, nn.Linear) else torch.relu(h)
         found.append(h)
     return found
 
@@ -95,8 +91,7 @@ def test_any_multipliers_give_a_valid_linear_bound_in_exact_arithmetic(mode: str
     layers, generator = layers_of(net), torch.Generator().manual_seed(0)
     for _ in range(5):
         alphas = {
-            k: torch.rand(v.shape, generator=generator)
-            for k, v in NamedMultipliers.start(root, 2).alphas.items()
+            k: torch.rand(v.shape, generator=generator) for k, v in NamedMultipliers.start(root, 2).alphas.items()
         }
         form = root.evaluate(c, d, alphas=alphas).form
         for _ in range(5):
@@ -140,9 +135,7 @@ def test_a_double_specification_is_not_rounded_away() -> None:
     for p in net.parameters():
         p.fill_(1.0)
     x = torch.full((1, 1), 1e6)  # z = x + 2, exactly
-    spec = sb.LinearSpec(
-        torch.tensor([[1.0 + 2.0**-40]], dtype=torch.float64), torch.tensor([-1000002.0]).double()
-    )
+    spec = sb.LinearSpec(torch.tensor([[1.0 + 2.0**-40]], dtype=torch.float64), torch.tensor([-1000002.0]).double())
     true = float(Fraction(1000002) * Fraction(2) ** -40)
     for method in ("interval", *METHODS):
         bound = float(sb.worst_margins(net, sb.Box(x, x), spec=spec, method=method, soundness="real"))
@@ -151,9 +144,7 @@ def test_a_double_specification_is_not_rounded_away() -> None:
 
 def test_float64_networks() -> None:
     net = tiny_net(1, (4, 6, 6, 2))
-    wide = nn.Sequential(
-        *(nn.Linear(m.in_features, m.out_features) if isinstance(m, nn.Linear) else m for m in net)
-    )
+    wide = nn.Sequential(*(nn.Linear(m.in_features, m.out_features) if isinstance(m, nn.Linear) else m for m in net))
     wide = wide.double().requires_grad_(False)
     wide.load_state_dict({k: v.double() for k, v in net.state_dict().items()})
     x, spec = torch.randn(2, 4), sb.LinearSpec(torch.eye(2))
@@ -176,8 +167,7 @@ def test_a_sum_that_overflows_in_some_order_has_no_bound() -> None:
     x = torch.ones(1, 3)
     for method in ("interval", *METHODS):
         assert (
-            float(sb.worst_margins(net, sb.Box(x, x), spec=sb.LinearSpec(torch.ones(1, 1)), method=method))
-            == torch.inf
+            float(sb.worst_margins(net, sb.Box(x, x), spec=sb.LinearSpec(torch.ones(1, 1)), method=method)) == torch.inf
         )
 
 
@@ -193,8 +183,7 @@ def test_passes_in_float64_pay_for_the_networks_own_rounding() -> None:
     box, violated = Interval(x, x), 0
     for sign in (1.0, -1.0):
         real, deployed = (
-            float(wide_upper(net, box, torch.tensor([[sign]]), mode))
-            for mode in (Soundness.REAL, Soundness.DEPLOYED)
+            float(wide_upper(net, box, torch.tensor([[sign]]), mode)) for mode in (Soundness.REAL, Soundness.DEPLOYED)
         )
         worst = max(sign * float(z) for z in executions(net, x[0]))
         exact = sign * (1 + 2048 * 2.0**-25)

@@ -24,9 +24,7 @@ MODES = ("none", "real", "deployed")
 
 def net_and_batch(seed: int = 0) -> tuple[nn.Sequential, Tensor, Tensor]:
     torch.manual_seed(seed)
-    net = nn.Sequential(
-        nn.Flatten(), nn.Linear(12, 9), nn.ReLU(), nn.Linear(9, 6), nn.ReLU(), nn.Linear(6, 5)
-    )
+    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 9), nn.ReLU(), nn.Linear(9, 6), nn.ReLU(), nn.Linear(6, 5))
     return net, torch.rand(7, 3, 2, 2), torch.randint(0, 5, (7,))
 
 
@@ -97,9 +95,7 @@ def test_one_affine_layer_is_exact():
     z = net(corners)
     best = (z - z[:, 2:3]).amax(0)
     for mode in MODES:
-        torch.testing.assert_close(
-            sb.worst_margins(net, sb.LinfBall(x, "1/10"), labels, soundness=mode)[0], best
-        )
+        torch.testing.assert_close(sb.worst_margins(net, sb.LinfBall(x, "1/10"), labels, soundness=mode)[0], best)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -109,9 +105,7 @@ def test_any_linear_specification_shared_or_per_example(mode):
     eye = torch.eye(5)
     own = sb.LinearSpec(eye - eye[labels].unsqueeze(1))
     expected = sb.worst_margins(net, region, labels, soundness=mode)
-    torch.testing.assert_close(
-        sb.worst_margins(net, region, spec=own, soundness=mode), expected, atol=1e-5, rtol=1e-5
-    )
+    torch.testing.assert_close(sb.worst_margins(net, region, spec=own, soundness=mode), expected, atol=1e-5, rtol=1e-5)
     shared = sb.LinearSpec(torch.tensor([[1.0, 2.0, 0.0, -1.0, 0.5]]), torch.tensor([0.25]))
     bound = sb.worst_margins(net, region, spec=shared, soundness=mode)
     for _ in range(100):
@@ -174,9 +168,7 @@ def test_deployed_margins_cover_every_order_of_the_last_sum():
     labels = torch.tensor([0])
     worst = float(_ordered(x[0].flip(0)) - _ordered(x[0]))
     assert worst > 0
-    assert (
-        sb.worst_margins(net, sb.Box(x, x), labels, soundness="none")[0, 1] <= 0
-    )  # claims a proof that is wrong
+    assert sb.worst_margins(net, sb.Box(x, x), labels, soundness="none")[0, 1] <= 0  # claims a proof that is wrong
     assert sb.worst_margins(net, sb.Box(x, x), labels, soundness="deployed")[0, 1] >= worst
 
 

@@ -126,9 +126,7 @@ def _flat(args: Any) -> list[Any]:
 
 def _natively(case: Case) -> bool:
     """Numbers in the call mean float32 numbers: the exact function cannot be evaluated in float64."""
-    return any(isinstance(a, (float, Tensor)) for a in _flat(case.args)) or case.op.startswith(
-        ("hardtanh", "leaky")
-    )
+    return any(isinstance(a, (float, Tensor)) for a in _flat(case.args)) or case.op.startswith(("hardtanh", "leaky"))
 
 
 def _elementwise(case: Case) -> bool:
@@ -163,12 +161,8 @@ def test_every_relaxation_has_a_case() -> None:
 def test_the_upper_line_of_relu_is_above_at_both_ends() -> None:
     """A guard in the denominator, or a rounded-down slope, puts the line below ReLU(u)."""
     generator = torch.Generator().manual_seed(0)
-    low = -torch.rand(1, 20000, generator=generator) * 10 ** (
-        torch.rand(1, 20000, generator=generator) * 40 - 36
-    )
-    high = torch.rand(1, 20000, generator=generator) * 10 ** (
-        torch.rand(1, 20000, generator=generator) * 40 - 36
-    )
+    low = -torch.rand(1, 20000, generator=generator) * 10 ** (torch.rand(1, 20000, generator=generator) * 40 - 36)
+    high = torch.rand(1, 20000, generator=generator) * 10 ** (torch.rand(1, 20000, generator=generator) * 40 - 36)
     rule = rules.find("aten.relu.default")
     assert rule is not None
     assert rule.relax is not None

@@ -98,9 +98,7 @@ def test_products_that_many_outputs_share_are_never_proved_and_broken() -> None:
 
     net, x = Heads().eval().requires_grad_(False), torch.rand(8, 1, 28, 28)
     labels, region = net(x).argmax(1), sb.LinfBall(x, "1/2", clip=(0, 1))
-    broken = sb.attack(
-        net, sb.LinfBall(x, "1/2", clip=(0, 1)), labels, sb.attacks.PGD(steps=10, restarts=1)
-    ).success
+    broken = sb.attack(net, sb.LinfBall(x, "1/2", clip=(0, 1)), labels, sb.attacks.PGD(steps=10, restarts=1)).success
     assert bool(broken.any())
     for method in ("interval", "crown-ibp", "crown"):
         margins = sb.worst_margins(net, region, labels, method=method)
@@ -130,9 +128,7 @@ def test_axes_that_are_not_the_examples(kind: str, method: str) -> None:
     net, x, labels = Moves(kind).eval().requires_grad_(False), torch.rand(6, 6), torch.arange(6) % 3
     region = sb.LinfBall(x, "1/10")
     if method != "interval":
-        with pytest.raises(
-            BoundError, match=r"first axis is not that of the examples[\s\S]*method='interval'"
-        ):
+        with pytest.raises(BoundError, match=r"first axis is not that of the examples[\s\S]*method='interval'"):
             sb.worst_margins(net, region, labels, method=method)
         return
     margins, box = sb.worst_margins(net, region, labels), region.interval(Soundness.DEPLOYED)
@@ -237,9 +233,7 @@ def test_large_biases_do_not_round_the_coefficients_of_forward_domains(mode: str
     exact = Fraction(float(net.weight[0, 0])) * Fraction(float(x)) + Fraction(float(net.bias[0]))
     spec = sb.LinearSpec(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double())
     for method in METHODS:
-        upper, lower = sb.worst_margins(net, sb.Box(x, x), spec=spec, method=method, soundness=mode)[
-            0
-        ].tolist()
+        upper, lower = sb.worst_margins(net, sb.Box(x, x), spec=spec, method=method, soundness=mode)[0].tolist()
         assert -Fraction(lower) <= exact <= Fraction(upper), method
 
 

@@ -38,9 +38,7 @@ def dual(net: nn.Module, x: Tensor, eps: float, memory: int = 1 << 29) -> Relaxe
     return relax(program_of(net, x), box, Soundness.NONE, own=True, slopes="upper", memory=memory)
 
 
-def estimate(
-    net: nn.Module, x: Tensor, eps: float, count: int, seed: int = 0, memory: int = 1 << 29
-) -> Estimate:
+def estimate(net: nn.Module, x: Tensor, eps: float, count: int, seed: int = 0, memory: int = 1 << 29) -> Estimate:
     program = program_of(net, x)
     done = training_pass(program, x, Y, eps, clean=False, keep=values_to_keep(program))
     box = Interval((x - eps).clamp(0, 1), (x + eps).clamp(0, 1))
@@ -67,9 +65,7 @@ def test_above_brute_force_and_above_the_linear_program() -> None:
                 continue
             best = exact_maximum(layers, low, high, c)
             optimum = lp_maximum(layers, low, high, bounds, c)
-            sampled = sampled_maximum(
-                net, torch.tensor(low), torch.tensor(high), torch.tensor(c)[None]
-            ).item()
+            sampled = sampled_maximum(net, torch.tensor(low), torch.tensor(high), torch.tensor(c)[None]).item()
             assert sampled <= best + 1e-9
             assert best <= optimum + 1e-7
             assert optimum <= found[b, k].item() + 1e-7
@@ -150,9 +146,7 @@ def test_gradients_are_those_of_differences(name: str, exact: bool) -> None:
                 p.add_(direction, alpha=step)
             values.append(loss().item())
     slope = (values[0] - values[1]) / 2e-6
-    assert sum((g * d).sum().item() for g, d in zip(found, directions, strict=True)) == pytest.approx(
-        slope, rel=1e-3
-    )
+    assert sum((g * d).sum().item() for g, d in zip(found, directions, strict=True)) == pytest.approx(slope, rel=1e-3)
 
 
 @pytest.mark.parametrize("exact", [True, False])

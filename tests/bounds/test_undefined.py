@@ -139,7 +139,5 @@ def test_zero_times_infinity_hidden_by_a_clamp(product: Callable[[Tensor], Tenso
     bounds = sb.interval_bounds(Net(), box)
     assert not bool((bounds.lower.isfinite() & bounds.upper.isfinite()).all())
     for method in ("interval", "crown"):
-        margins = sb.worst_margins(
-            Net(), box, spec=sb.LinearSpec(torch.eye(2), torch.full((2,), -9.0)), method=method
-        )
+        margins = sb.worst_margins(Net(), box, spec=sb.LinearSpec(torch.eye(2), torch.full((2,), -9.0)), method=method)
         assert not bool((margins <= 0).all())

@@ -49,9 +49,7 @@ def test_version() -> None:
 
 
 def test_every_module_with_commands_is_registered() -> None:
-    with_commands = {
-        p.stem for p in FOLDER.glob("*.py") if "\ndef register(" in p.read_text(encoding="utf-8")
-    }
+    with_commands = {p.stem for p in FOLDER.glob("*.py") if "\ndef register(" in p.read_text(encoding="utf-8")}
     assert with_commands == set(cli.COMMANDS)
 
 

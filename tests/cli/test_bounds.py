@@ -145,13 +145,7 @@ def test_outputs_hold_at_every_corner(folder: Path, method: MethodName) -> None:
     with torch.no_grad():
         outputs = network()(corners(0.05)[:, 2])
     for k, row in enumerate(found):
-        assert (
-            row["lower"]
-            <= outputs[:, k].min().item()
-            <= row["value"]
-            <= outputs[:, k].max().item()
-            <= row["upper"]
-        )
+        assert row["lower"] <= outputs[:, k].min().item() <= row["value"] <= outputs[:, k].max().item() <= row["upper"]
 
 
 def test_batches_change_nothing_but_the_pace(folder: Path) -> None:
@@ -179,9 +173,7 @@ def test_stopping_shows_what_was_bounded_until_then(folder: Path, monkeypatch: p
         return margin_rows(*args)
 
     monkeypatch.setattr("surebound.cli.bounds.margin_rows", stopping)
-    result = run(
-        folder, "build", *COMMON, "--eps", "0.1"
-    )  # the batch size is 100: one image is kept nevertheless
+    result = run(folder, "build", *COMMON, "--eps", "0.1")  # the batch size is 100: one image is kept nevertheless
     assert result.exit_code == 130
     assert json.loads(result.stdout) == whole[:1]
     assert "stopped at 20%; the table has the first 1 of 5 images" in result.stderr
@@ -212,10 +204,7 @@ def test_npz_and_an_instance_work_too(folder: Path) -> None:
 def test_the_table_ends_in_a_sentence(folder: Path) -> None:
     arguments = ("--weights", "w.safetensors", "--data", "data.npz", "--eps", "0")
     result = run(folder, "build", *arguments)
-    assert (
-        "5 images, 4 classified correctly, 4 proved robust at eps = 0 for every float32 execution"
-        in result.stdout
-    )
+    assert "5 images, 4 classified correctly, 4 proved robust at eps = 0 for every float32 execution" in result.stdout
     assert "proves nothing" in run(folder, "build", *arguments, "--soundness", "none").stdout
 
 
@@ -270,9 +259,7 @@ def test_bytes_and_float64_images_are_read_as_float32(folder: Path) -> None:
     found = []
     for name, images in (("bytes", pixels), ("wide", pixels / 255), ("plain", np.float32(pixels / 255))):
         np.savez(f"{name}.npz", images=images, labels=labels)
-        found.append(
-            rows(run(folder, "build", "--data", f"{name}.npz", *COMMON[:2], *COMMON[4:], "--eps", "0.1"))
-        )
+        found.append(rows(run(folder, "build", "--data", f"{name}.npz", *COMMON[:2], *COMMON[4:], "--eps", "0.1")))
     assert found[0] == found[1] == found[2]
 
 

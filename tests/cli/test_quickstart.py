@@ -45,19 +45,13 @@ def test_it_ends_with_a_table_a_picture_and_a_page(finished: tuple[Path, Result]
 
 
 def test_it_makes_its_point_even_on_a_short_schedule(finished: tuple[Path, Result]) -> None:
-    rows = [
-        line.split() for line in finished[1].stdout.splitlines() if line.startswith(tuple(quickstart.PRESETS))
-    ]
-    (ordinary, ordinary_proved), (bounded, bounded_proved) = [
-        (float(row[-6]), float(row[-2])) for row in rows
-    ]
+    rows = [line.split() for line in finished[1].stdout.splitlines() if line.startswith(tuple(quickstart.PRESETS))]
+    (ordinary, ordinary_proved), (bounded, bounded_proved) = [(float(row[-6]), float(row[-2])) for row in rows]
     assert ordinary > 85 and bounded > 60
     assert ordinary_proved == 0 and bounded_proved > 10
 
 
-def test_a_second_start_trains_nothing(
-    finished: tuple[Path, Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_start_trains_nothing(finished: tuple[Path, Result], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object) -> None:
         raise AssertionError("trained again")
 

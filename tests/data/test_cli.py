@@ -40,9 +40,7 @@ def test_where(app: typer.Typer, tmp_path: Path) -> None:
     assert run(app, "where", "--data-dir", tmp_path).output.strip() == str(tmp_path)
     fake.write_svhn(tmp_path)
     done = run(app, "where", "svhn", "--data-dir", tmp_path)
-    assert done.output.split() == [
-        str(tmp_path / "svhn" / f"{split}_32x32.mat") for split in ("train", "test")
-    ]
+    assert done.output.split() == [str(tmp_path / "svhn" / f"{split}_32x32.mat") for split in ("train", "test")]
     missing = run(app, "where", "mnist", "--data-dir", tmp_path)
     assert missing.exit_code == 2
     assert "train-images-idx3-ubyte.gz" in missing.output
@@ -65,9 +63,7 @@ def test_check(app: typer.Typer, tmp_path: Path) -> None:
 def test_check_says_unverified_in_the_table_only(
     app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(
-        registry.SOURCES, "mnist", dataclasses.replace(registry.SOURCES["mnist"], counts=(100, 20))
-    )
+    monkeypatch.setitem(registry.SOURCES, "mnist", dataclasses.replace(registry.SOURCES["mnist"], counts=(100, 20)))
     (fake.write_mnist(tmp_path) / "surebound-generated.json").unlink()
     done = run(app, "check", "mnist", "--data-dir", tmp_path)
     assert done.exit_code == 0, done.output
@@ -100,9 +96,7 @@ def test_fetch_says_what_cannot_be_fetched(app: typer.Typer, tmp_path: Path) -> 
     assert run(app, "fetch", "mnnist").exit_code == 2
 
 
-def test_progress_is_shown_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     with progress_bars() as progress:

@@ -163,9 +163,7 @@ def test_a_garbled_transfer_is_tried_again(tmp_path: Path, server: Server) -> No
 
 
 def test_a_wrong_checksum_leaves_nothing(tmp_path: Path, server: Server) -> None:
-    with pytest.raises(
-        DownloadError, match=r"wrong checksum, not md5 .* put the file \(md5 .*\) into .* by hand"
-    ):
+    with pytest.raises(DownloadError, match=r"wrong checksum, not md5 .* put the file \(md5 .*\) into .* by hand"):
         fetch(published(server.url + "file", content=b"another"), tmp_path)
     assert names_in(tmp_path) == set()
 
@@ -178,9 +176,7 @@ def test_the_next_address_is_tried(tmp_path: Path, server: Server) -> None:
 
 def test_all_failures_are_told(tmp_path: Path, server: Server) -> None:
     closed = "http://127.0.0.1:9/file"
-    with pytest.raises(
-        DownloadError, match=r"gone: the server answered 404 .*; .*: no connection to 127\.0\.0\.1"
-    ):
+    with pytest.raises(DownloadError, match=r"gone: the server answered 404 .*; .*: no connection to 127\.0\.0\.1"):
         fetch(published(server.url + "gone", closed), tmp_path)
     assert names_in(tmp_path) == set()
 
@@ -213,9 +209,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, server: Server, monkeypatch:
         return Full()
 
     monkeypatch.setattr(Path, "open", open_full)
-    with pytest.raises(
-        DownloadError, match=r"No space left on device\. Make room there, or choose another --data-dir"
-    ):
+    with pytest.raises(DownloadError, match=r"No space left on device\. Make room there, or choose another --data-dir"):
         fetch(published(server.url + "file", server.url + "file"), tmp_path)
     assert names_in(tmp_path) == set()
     assert len(server.requests) == 1  # no retry, no other address: neither would help
@@ -277,18 +271,14 @@ def test_two_at_a_time_do_not_spoil_each_other(tmp_path: Path, server: Server) -
     assert len(server.requests) == 1
 
 
-def test_load_downloads_only_if_allowed(
-    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_load_downloads_only_if_allowed(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fake.write_mnist(tmp_path / "published")
     server.files = {path.name: path.read_bytes() for path in folder.iterdir()}
     remotes = tuple(
         Remote(remote.file, md5(server.files[remote.file]), (server.url + remote.file,))
         for remote in registry.SOURCES["mnist"].remotes
     )
-    monkeypatch.setitem(
-        registry.SOURCES, "mnist", dataclasses.replace(registry.SOURCES["mnist"], remotes=remotes)
-    )
+    monkeypatch.setitem(registry.SOURCES, "mnist", dataclasses.replace(registry.SOURCES["mnist"], remotes=remotes))
     here = tmp_path / "here"
     with pytest.raises(MissingDataError, match="surebound data fetch mnist"):
         load("mnist", here)

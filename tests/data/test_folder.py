@@ -52,9 +52,7 @@ def test_sizes_must_agree_or_be_given(tmp_path: Path) -> None:
     big = np.zeros((32, 16, 3), np.uint8)
     big[8:16] = 200  # the upper half of the central square
     save(tmp_path / "test" / "class1" / "big.png", big)
-    with pytest.raises(
-        DataError, match=r"big\.png is 16x32 but .* is 8x8: a network takes images of one size"
-    ):
+    with pytest.raises(DataError, match=r"big\.png is 16x32 but .* is 8x8: a network takes images of one size"):
         load_folder(tmp_path)
     data = load_folder(tmp_path, size=(4, 4))
     assert data.input_shape == (3, 4, 4)

@@ -60,9 +60,7 @@ def test_a_damaged_gzip_is_refused(tmp_path: Path, spoil: Callable[[bytes], byte
     path = tmp_path / "x.gz"
     random = np.random.default_rng(0).integers(0, 256, (9, 9, 9), np.uint8)
     path.write_bytes(spoil(gzip.compress(idx_bytes(random))))
-    with pytest.raises(
-        CorruptDataError, match=r"x\.gz is damaged or truncated .*delete it and fetch it again"
-    ):
+    with pytest.raises(CorruptDataError, match=r"x\.gz is damaged or truncated .*delete it and fetch it again"):
         read_idx(path, 3)
 
 
@@ -101,9 +99,7 @@ def test_cifar10_is_the_same_in_all_its_packages(tmp_path: Path) -> None:
 def test_cifar10_binary_of_the_wrong_length_is_refused(tmp_path: Path, size: int) -> None:
     folder = fake.write_cifar10(tmp_path)
     (folder / "cifar-10-batches-bin" / "data_batch_3.bin").write_bytes(bytes(size))
-    with pytest.raises(
-        CorruptDataError, match=rf"data_batch_3\.bin holds {size} bytes; expected a multiple of 3073"
-    ):
+    with pytest.raises(CorruptDataError, match=rf"data_batch_3\.bin holds {size} bytes; expected a multiple of 3073"):
         load("cifar10", tmp_path)
 
 
@@ -185,9 +181,7 @@ def test_svhn_by_hand(tmp_path: Path) -> None:
         ({"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.array([1, 11])}, "labels from 1 to 11"),
     ],
 )
-def test_svhn_files_of_something_else_are_refused(
-    tmp_path: Path, content: dict[str, np.ndarray], message: str
-) -> None:
+def test_svhn_files_of_something_else_are_refused(tmp_path: Path, content: dict[str, np.ndarray], message: str) -> None:
     savemat(tmp_path / "x.mat", content)
     with pytest.raises(CorruptDataError, match=message):
         read_split(tmp_path / "x.mat")

@@ -19,9 +19,7 @@ from surebound.data.marker import MARKER, mark_generated
 from surebound.errors import CorruptDataError, DataError, InputError, MissingDataError
 
 
-def pretend_published(
-    monkeypatch: pytest.MonkeyPatch, name: str, counts: tuple[int, int] = (100, 20)
-) -> None:
+def pretend_published(monkeypatch: pytest.MonkeyPatch, name: str, counts: tuple[int, int] = (100, 20)) -> None:
     """Let the published dataset have as few images as the generated one."""
     source = dataclasses.replace(registry.SOURCES[name], counts=counts)
     monkeypatch.setitem(registry.SOURCES, name, source)
@@ -88,9 +86,7 @@ def test_a_marker_that_does_not_match_is_refused(tmp_path: Path) -> None:
         load("mnist", tmp_path)
 
 
-def test_a_plausible_copy_is_unverified_and_that_is_said_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plausible_copy_is_unverified_and_that_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_published(monkeypatch, "mnist")
     unmark(fake.write_mnist(tmp_path))
     with pytest.warns(UnverifiedDataWarning, match="matches no published checksum") as said:
@@ -121,27 +117,20 @@ def test_a_repackaged_copy_of_the_published_content_is_official(
         assert load("cifar10", tmp_path / "a").provenance.status is Status.UNVERIFIED
 
 
-def test_published_checksums_of_the_files_make_svhn_official(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_published_checksums_of_the_files_make_svhn_official(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_published(monkeypatch, "svhn")
     folder = fake.write_svhn(tmp_path)
     unmark(folder)
     with pytest.warns(UnverifiedDataWarning):
         load("svhn", tmp_path)
     remotes = tuple(
-        dataclasses.replace(remote, md5=file_md5(folder / remote.file))
-        for remote in registry.SOURCES["svhn"].remotes
+        dataclasses.replace(remote, md5=file_md5(folder / remote.file)) for remote in registry.SOURCES["svhn"].remotes
     )
-    monkeypatch.setitem(
-        registry.SOURCES, "svhn", dataclasses.replace(registry.SOURCES["svhn"], remotes=remotes)
-    )
+    monkeypatch.setitem(registry.SOURCES, "svhn", dataclasses.replace(registry.SOURCES["svhn"], remotes=remotes))
     assert load("svhn", tmp_path).provenance.status is Status.OFFICIAL
 
 
-def test_another_dataset_under_the_same_file_names_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_dataset_under_the_same_file_names_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_published(monkeypatch, "fashion_mnist")
     folder = fake.write_mnist(tmp_path)
     digits = load("mnist", tmp_path)
@@ -217,8 +206,7 @@ def test_other_layouts_are_found(tmp_path: Path, name: str, written: str, moved:
     for file in files:
         if file.exists():
             file.rename(
-                (target.parent if moved == "cifar-10-batches-bin" and file.name == MARKER else target)
-                / file.name
+                (target.parent if moved == "cifar-10-batches-bin" and file.name == MARKER else target) / file.name
             )
     assert load(name, tmp_path / "to").provenance.status is Status.GENERATED
 

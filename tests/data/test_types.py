@@ -80,9 +80,7 @@ def test_batches_of_nothing_are_refused() -> None:
         (torch.zeros(3, 1, 2, 2), torch.zeros(3), "labels must be int64"),
     ],
 )
-def test_a_split_of_the_wrong_kind_is_refused(
-    images: torch.Tensor, labels: torch.Tensor, message: str
-) -> None:
+def test_a_split_of_the_wrong_kind_is_refused(images: torch.Tensor, labels: torch.Tensor, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Split(images, labels)
 

@@ -70,9 +70,7 @@ class Malicious:
     ],
 )
 @pytest.mark.parametrize("protocol", [0, 2, 4])
-def test_code_in_a_pickle_is_refused(
-    tmp_path: Path, call: Any, arguments: tuple[Any, ...], protocol: int
-) -> None:
+def test_code_in_a_pickle_is_refused(tmp_path: Path, call: Any, arguments: tuple[Any, ...], protocol: int) -> None:
     trap = tmp_path / "trap"
     filled = tuple(a.format(trap) if isinstance(a, str) else a for a in arguments)
     data = pickle.dumps({"data": Malicious(call, *filled)}, protocol=protocol)

@@ -62,9 +62,7 @@ def test_a_shown_configuration_can_be_read_back(tmp_path: Path) -> None:
         (("zoo", "--add", "runs/x"), "--add and --as belong together"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_code_2(
-    arguments: tuple[str, ...], message: str, tmp_path: Path
-) -> None:
+def test_mistakes_are_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
     out = ("--out", str(tmp_path / "run")) if arguments[0] == "train" else ()
     done = invoke(*arguments, *out)
     assert done.exit_code == 2
@@ -85,9 +83,7 @@ def test_train_evaluate_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     plan = Config.read(run / "config.toml").plan
     assert (str(plan.eps_train), plan.kappa_final, plan.seed, plan.steps) == ("1/50", 0.0, 5, 40)
 
-    shown = invoke(
-        "evaluate", str(run), "--first", "50", "--pgd-steps", "3", "--format", "csv", "--out", str(numbers)
-    )
+    shown = invoke("evaluate", str(run), "--first", "50", "--pgd-steps", "3", "--format", "csv", "--out", str(numbers))
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.splitlines()[0] == "eps,clean error,PGD error,unproved (IBP)"
     assert shown.stdout.splitlines()[1].startswith("1/50,")

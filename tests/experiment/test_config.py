@@ -73,9 +73,7 @@ def test_a_table_where_a_value_belongs_and_the_reverse() -> None:
     with pytest.raises(ConfigError, match="plan must be a table, got 3"):
         Config.from_toml('name = "x"\nplan = 3\n[data]\n[model]\n[method]\nname = "ibp"\n')
     with pytest.raises(ConfigError, match="plan.decay_steps must be a list, got 3"):
-        Config.from_toml(
-            'name = "x"\n[plan]\nsteps = 5\ndecay_steps = 3\n[data]\n[model]\n[method]\nname = "ibp"\n'
-        )
+        Config.from_toml('name = "x"\n[plan]\nsteps = 5\ndecay_steps = 3\n[data]\n[model]\n[method]\nname = "ibp"\n')
 
 
 def test_contradictions_between_tables() -> None:
@@ -102,9 +100,7 @@ def test_optional_parts_round_trip() -> None:
         run=RunConfig(threads=2),
     )
     assert Config.from_toml(config.to_toml()) == config
-    assert Config.from_toml(replace(config, method=Adversarial(steps=3)).to_toml()).method == Adversarial(
-        steps=3
-    )
+    assert Config.from_toml(replace(config, method=Adversarial(steps=3)).to_toml()).method == Adversarial(steps=3)
 
 
 class TestPresets:

@@ -33,9 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def network() -> nn.Sequential:
     torch.manual_seed(0)
-    return (
-        nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3)).requires_grad_(False).eval()
-    )
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3)).requires_grad_(False).eval()
 
 
 def test_what_a_user_has(folder: Path) -> None:

@@ -47,9 +47,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @lru_cache(maxsize=2)  # a network is traced once for all its presets
 def network(architecture: Architecture) -> nn.Module:
-    with (
-        pytest.MonkeyPatch.context() as patch
-    ):  # the large net's orthogonal weights take longer than its steps
+    with pytest.MonkeyPatch.context() as patch:  # the large net's orthogonal weights take longer than its steps
         patch.setattr(nn.init, "orthogonal_", lambda weight, **_: nn.init.normal_(weight, std=0.02))
         return architecture.build()
 
@@ -67,9 +65,7 @@ def test_first_steps(name: str, data_dir: Path) -> None:
     before = [p.detach().clone() for p in model.parameters()]
     method = config.method
     if isinstance(method, IBP) and config.model.name == "wrn-10-10":
-        method = replace(
-            method, elide=False
-        )  # 1000 classes merged with the average pooling: half a minute a step
+        method = replace(method, elide=False)  # 1000 classes merged with the average pooling: half a minute a step
     big = config.model.name in ("large", "wrn-10-10")
     steps = 3 if not big else 2 if config.plan.ramp else 1  # with a ramp, the last step is on its way
     plan = replace(config.plan.stretched(steps), batch_size=2)

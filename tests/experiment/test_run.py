@@ -63,10 +63,7 @@ def same_weights(a: Path, b: Path) -> bool:
 
 def numbers(path: Path) -> list[dict[str, object]]:
     """The metrics without what depends on the clock."""
-    return [
-        {k: v for k, v in r.items() if k != "samples_per_second"}
-        for r in read_metrics(path / "metrics.jsonl")
-    ]
+    return [{k: v for k, v in r.items() if k != "samples_per_second"} for r in read_metrics(path / "metrics.jsonl")]
 
 
 class TestRunDirectory:
@@ -153,9 +150,7 @@ def launch(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd()}
     command = [sys.executable, "-m", "surebound", *arguments]
     pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=environment
-    ) as process:
+    with subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=environment) as process:
         try:
             yield process
         finally:
@@ -181,9 +176,7 @@ def test_kill_9_and_sigterm_then_resume_to_the_same_bits(tmp_path: Path) -> None
     base = Overrides(steps=steps, batch_size=20).apply(preset("digits-adversarial"))  # draws in every step
     base = replace(base, evaluation=replace(base.evaluation, every=0, pgd_steps=0), run=RunConfig(threads=1))
     (tmp_path / "run.toml").write_text(base.to_toml(), encoding="utf-8")
-    with launch(
-        "train", str(tmp_path / "run.toml"), "--checkpoint-seconds", "0", "--out", str(path)
-    ) as first:
+    with launch("train", str(tmp_path / "run.toml"), "--checkpoint-seconds", "0", "--out", str(path)) as first:
         assert run.start(base, straight, caller()).outcome.finished  # meanwhile, here
         wait_for_step(path, 5, first)
         first.kill()

@@ -241,9 +241,7 @@ def test_constants_made_in_forward_keep_the_dtype_that_they_were_traced_with() -
     finally:
         torch.set_default_dtype(torch.float32)
     point = sb.LinfBall(x, 0)
-    assert bool(
-        sb.interval_bounds(net, point).contains(net(x)).all()
-    )  # now it adds the float32 closest to 0.1
+    assert bool(sb.interval_bounds(net, point).contains(net(x)).all())  # now it adds the float32 closest to 0.1
     assert not bool(sb.interval_bounds(net, point).contains(expected).any())
 
 

@@ -135,9 +135,7 @@ def test_data_dependent_control_flow_is_named(capfd):
 def test_inputs_that_do_not_fit_the_network(capfd, caplog):
     net = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(8, 2))
     disabled = logging.getLogger("torch._subclasses.fake_tensor").disabled
-    with pytest.raises(
-        InputError, match=r"the network does not take inputs of shape \(1, 4, 4\) \(.* channels"
-    ):
+    with pytest.raises(InputError, match=r"the network does not take inputs of shape \(1, 4, 4\) \(.* channels"):
         trace(net, torch.zeros(2, 1, 4, 4))
     wide = sb.LinfBall(torch.zeros(2, 3, 4, 4).double(), "1/10")
     for unfit in (net, net[1:]):  # a convolution fails when traced, a dense layer when run

@@ -161,11 +161,7 @@ def test_without_a_compiler_references_are_used_and_said_once(monkeypatch, caplo
     with caplog.at_level(logging.WARNING, logger="surebound"):
         assert build.library() is None and build.library() is None
         blocks.relu(torch.randn(4, 3), torch.rand(2, 3))
-    assert (
-        [r.getMessage() for r in caplog.records].count(caplog.records[0].getMessage())
-        == len(caplog.records)
-        == 1
-    )
+    assert [r.getMessage() for r in caplog.records].count(caplog.records[0].getMessage()) == len(caplog.records) == 1
     assert "no C compiler was found" in caplog.text and "SUREBOUND_NATIVE=0" in caplog.text
 
 

@@ -84,9 +84,7 @@ def test_the_tighter_of_two_bounds(how: str, loose: float) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("layout", ["plain", "innermost"])
-def test_products_get_what_pytorch_gives_them(
-    layout: str, always: None, switch: Callable[[bool], None]
-) -> None:
+def test_products_get_what_pytorch_gives_them(layout: str, always: None, switch: Callable[[bool], None]) -> None:
     rounding = AffineRounding.of(300, torch.float32, Soundness.DEPLOYED)
     lower, upper = bounds(layout)
     found = _entry(Interval(lower, upper), rounding)

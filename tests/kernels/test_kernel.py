@@ -83,9 +83,7 @@ def test_what_does_not_lie_as_declared_goes_to_the_reference() -> None:
     plain, alike = _declared(plain="x y"), _declared(alike="x y")
     x = torch.ones(2, 3, 4, 5)
     innermost = x.contiguous(memory_format=torch.channels_last)
-    assert bool(
-        (plain(x) == 7).all() and (plain(x, y=x) == 7).all() and (alike(innermost, innermost) == 7).all()
-    )
+    assert bool((plain(x) == 7).all() and (plain(x, y=x) == 7).all() and (alike(innermost, innermost) == 7).all())
     for made, args in (
         (plain, (x.double(),)),
         (plain, (x.mT,)),

@@ -65,9 +65,7 @@ def test_the_convolution_and_its_gradients_are_those_of_pytorch(monkeypatch, sha
     x, w, b, g = drawn(*shape)
     for bias in (b, None):
         expected = torch.conv2d(x.double(), w.double(), None if bias is None else bias.double(), stride, pad)
-        torch.testing.assert_close(
-            products.product(x, w, bias, conv).double(), expected, atol=1e-4, rtol=1e-5
-        )
+        torch.testing.assert_close(products.product(x, w, bias, conv).double(), expected, atol=1e-4, rtol=1e-5)
     gx, gw = reference(g, x, w, stride, pad)
     found = (
         products.product_input(g, x.shape[2:], w, conv),

@@ -24,9 +24,7 @@ def draw(*shape: int, last: bool = False) -> Tensor:
     return value.movedim(-3, -1).contiguous().movedim(-1, -3) if last else value
 
 
-@pytest.mark.parametrize(
-    ("rows_last", "slopes_last"), [(False, False), (True, True), (False, True), (True, False)]
-)
+@pytest.mark.parametrize(("rows_last", "slopes_last"), [(False, False), (True, True), (False, True), (True, False)])
 @pytest.mark.parametrize("two", [False, True])
 def test_lines_and_their_gradients(
     switch: Callable[[bool], None], rows_last: bool, slopes_last: bool, two: bool
@@ -37,9 +35,7 @@ def test_lines_and_their_gradients(
     found = []
     for on in (True, False):
         switch(on)
-        leaves = [
-            v.clone(memory_format=torch.preserve_format).requires_grad_() for v in (a, lower, upper, top)
-        ]
+        leaves = [v.clone(memory_format=torch.preserve_format).requires_grad_() for v in (a, lower, upper, top)]
         back, offset = pull_lines(leaves[0], leaves[1] if two else None, leaves[2], leaves[3], more)
         ((back * g).sum() + (offset * go).sum()).backward()
         found.append([back, offset, *(v.grad for v in leaves if v.grad is not None)])

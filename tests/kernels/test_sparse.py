@@ -59,9 +59,7 @@ def test_adjoint_of_a_convolution_and_its_gradients(
     used: list[str] = []
     for each in (sparse.rows_adjoint, sparse.rows_product, sparse.rows_weight):
         body = each.body
-        monkeypatch.setattr(
-            each, "body", lambda run, *rest, body=body: used.append(body.__name__) or body(run, *rest)
-        )
+        monkeypatch.setattr(each, "body", lambda run, *rest, body=body: used.append(body.__name__) or body(run, *rest))
     found = convolution_adjoint(a.flatten(0, 1), weight, S, size, Conv(stride, (0, 0), (1, 1)))
     mine = torch.autograd.grad((found * g.flatten(0, 1)).sum(), (a, weight))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

@@ -28,9 +28,7 @@ pytestmark = pytest.mark.usefixtures("always")
 def draw(*shape: int, seed: int = 0, last: bool = False) -> Tensor:
     """Numbers of very different sizes; with channels (third axis from the end) innermost in memory, or not."""
     generator = torch.Generator().manual_seed(seed)
-    value = torch.randn(shape, generator=generator) * 2.0 ** torch.randint(
-        -12, 12, shape, generator=generator
-    )
+    value = torch.randn(shape, generator=generator) * 2.0 ** torch.randint(-12, 12, shape, generator=generator)
     return value.movedim(-3, -1).contiguous().movedim(-1, -3) if last else value
 
 
@@ -177,9 +175,7 @@ def test_sums_of_sizes_never_lose_more_than_they_say(entries: int) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("mode", [Soundness.NONE, Soundness.DEPLOYED])
 @pytest.mark.parametrize("last", [False, True])
-def test_the_lines_of_a_relu_are_the_same_bits(
-    mode: Soundness, last: bool, switch: Callable[[bool], None]
-) -> None:
+def test_the_lines_of_a_relu_are_the_same_bits(mode: Soundness, last: bool, switch: Callable[[bool], None]) -> None:
     low = draw(B, *SHAPE, last=last)
     high = low + draw(B, *SHAPE, seed=1, last=last).abs()
     low[0, 0], high[0, 0] = 0.0, 0.0

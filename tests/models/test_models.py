@@ -33,9 +33,7 @@ def test_toy_and_cnn7_shapes():
     assert models.hidden_count(net, (3, 32, 32)) == 229_888
 
 
-@pytest.mark.parametrize(
-    ("size", "stride", "pad"), [(28, 2, (0, 1)), (32, 2, (0, 1)), (28, 1, (1, 1)), (7, 2, (1, 1))]
-)
+@pytest.mark.parametrize(("size", "stride", "pad"), [(28, 2, (0, 1)), (32, 2, (0, 1)), (28, 1, (1, 1)), (7, 2, (1, 1))])
 def test_same_padding_puts_the_odd_pixel_below_and_right(size, stride, pad):
     layer = models.SamePad(3, stride, (size, size))
     assert layer.pad == (*pad, *pad)

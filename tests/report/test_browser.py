@@ -18,9 +18,7 @@ sys.modules["report_browser"] = browser
 _spec.loader.exec_module(browser)
 
 BROWSER = browser.find_browser()
-pytestmark = pytest.mark.skipif(
-    BROWSER is None, reason=f"no browser: none of {', '.join(browser.NAMES)} is installed"
-)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"no browser: none of {', '.join(browser.NAMES)} is installed")
 
 LOOK = """
 const column = (table, i) => [...table.tBodies[0].rows].map((row) => row.cells[i].textContent);
@@ -81,9 +79,7 @@ def test_an_image_opens_enlarged(desktop: tuple[dict[str, Any], list[str]]) -> N
     assert seen["large"] > 3 * seen["small"]
 
 
-def test_a_phone_in_the_dark(
-    run_dir: Path, tmp_path: Path, desktop: tuple[dict[str, Any], list[str]]
-) -> None:
+def test_a_phone_in_the_dark(run_dir: Path, tmp_path: Path, desktop: tuple[dict[str, Any], list[str]]) -> None:
     make_report([run_dir]).write(tmp_path / "report.html")
     seen, troubles = browser.act(BROWSER, tmp_path / "report.html", LOOK, tmp_path, width=500, dark=True)
     assert troubles == []

@@ -95,9 +95,7 @@ def test_the_gallery_shows_the_images_that_were_verified(run_dir: Path) -> None:
     assert len({p.detail.split()[1] for p in found.falsified}) == len(found.falsified), "each image once"
 
 
-def test_other_data_are_not_passed_off_as_the_original(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_data_are_not_passed_off_as_the_original(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digits = data.load("digits")
     shuffled = type(digits)(
         "digits",

@@ -164,9 +164,7 @@ def test_every_plan_can_be_made(scale: Scale) -> None:
 
 
 def test_the_plan_says_how_long(tmp_path: Path) -> None:
-    result = reproduce(
-        "ablation", "--scale", "laptop", "--out", tmp_path / "new", "--plan", "--data-dir", tmp_path
-    )
+    result = reproduce("ablation", "--scale", "laptop", "--out", tmp_path / "new", "--plan", "--data-dir", tmp_path)
     assert result.exit_code == 0, result.output
     assert re.search(r"about \d+ (h \d\d )?min in all", result.stdout)
     assert not (tmp_path / "new").exists(), "a plan writes nothing"
@@ -234,9 +232,7 @@ def test_the_papers_numbers() -> None:
     for rows in (paper.STATE_OF_THE_ART, paper.ADDITIONAL):
         for row in rows:
             assert row.verified is None or row.pgd is None or row.clean <= row.pgd <= row.verified
-    small = next(
-        r for r in paper.ADDITIONAL if (r.data, r.radius, r.net, r.method) == ("mnist", "0.3", "small", "ibp")
-    )
+    small = next(r for r in paper.ADDITIONAL if (r.data, r.radius, r.net, r.method) == ("mnist", "0.3", "small", "ibp"))
     assert (small.clean, small.pgd, small.verified) == (4.59, 9.09, 10.25)
 
 

@@ -60,12 +60,8 @@ def positive(x: Any) -> Any:
 V, M, S1, S2, S3 = (2, 4), (2, 3, 4), (2, 2, 7), (2, 2, 5, 6), (1, 2, 4, 5, 4)
 
 ACTIVATIONS = [
-    *_unary(
-        "relu sigmoid tanh selu relu6 hardsigmoid hardswish silu mish log_sigmoid erf erfc atan asinh sinh cosh"
-    ),
-    *_unary(
-        "exp exp2 expm1 abs square sin cos leaky_relu elu celu hardtanh softplus gelu", low=-4.0, high=4.0
-    ),
+    *_unary("relu sigmoid tanh selu relu6 hardsigmoid hardswish silu mish log_sigmoid erf erfc atan asinh sinh cosh"),
+    *_unary("exp exp2 expm1 abs square sin cos leaky_relu elu celu hardtanh softplus gelu", low=-4.0, high=4.0),
     *_unary("sin cos", low=-20.0, high=20.0),
     *_unary("gelu silu mish softplus log_sigmoid selu elu tanh sigmoid", low=-30.0, high=25.0),
     *_unary("sign sgn", smooth=False),
@@ -105,10 +101,7 @@ ACTIVATIONS = [
     Case("threshold.default", lambda f, c, x: f(x, 0.5, 0.5)),
     Case("threshold.default", lambda f, c, x: f(x, 0.25, 1.5)),
     *[Case("pow.Tensor_Scalar", lambda f, c, x, p=p: f(x, p)) for p in (1, 2, 3, 4, 2.0)],
-    *[
-        Case("pow.Tensor_Scalar", lambda f, c, x, p=p: f(x, p), low=0.25)
-        for p in (0.5, -0.5, 1.5, -1, -2, -2.5)
-    ],
+    *[Case("pow.Tensor_Scalar", lambda f, c, x, p=p: f(x, p), low=0.25) for p in (0.5, -0.5, 1.5, -1, -2, -2.5)],
     *[Case("pow.Tensor_Scalar", lambda f, c, x, p=p: f(x, p), low=-3.0, high=-0.5) for p in (-1, -2, -3)],
     Case("pow.Tensor_Scalar", lambda f, c, x: f(x, 0), smooth=False),
     Case("pow.Tensor_Tensor", lambda f, c, x: f(x, torch.tensor([2.0, 3.0, 4.0]).to(c.dtype))),
@@ -167,9 +160,7 @@ LINEAR = [
     Case("matmul.default", lambda f, c, x: f(c(5, 3), x), (M,)),
     Case("matmul.default", lambda f, c, x: f(x, c(2, 4, 3)), (M,), rowwise=False),
     Case("matmul.default", lambda f, c, x: f(c(2, 5, 3), x), (M,), rowwise=False),
-    Case(
-        "matmul.default", lambda f, c, x: f(x, c(3, 4, 2)), ((2, 1, 3, 4),)
-    ),  # the operand read by three matrices
+    Case("matmul.default", lambda f, c, x: f(x, c(3, 4, 2)), ((2, 1, 3, 4),)),  # the operand read by three matrices
     Case("matmul.default", lambda f, c, x: f(c(3, 2, 3), x), ((2, 1, 3, 4),)),
     Case("matmul.default", lambda f, c, x, y: f(x, y), (M, (2, 4, 2))),
     Case("mv.default", lambda f, c, x: f(x, c(4)), (V,)),
@@ -335,10 +326,7 @@ REDUCTION = [
     Case("cummax.default", lambda f, c, x: _first(f(x, 1)), (M,)),
     Case("cummin.default", lambda f, c, x: _first(f(x, 1)), (M,)),
     Case("aminmax.default", lambda f, c, x: list(f(x, dim=1)), (M,)),
-    *[
-        Case("linalg_vector_norm.default", lambda f, c, x, p=p: f(x, p, [1]), (M,))
-        for p in (1, 2, 3, float("inf"))
-    ],
+    *[Case("linalg_vector_norm.default", lambda f, c, x, p=p: f(x, p, [1]), (M,)) for p in (1, 2, 3, float("inf"))],
     Case("linalg_vector_norm.default", lambda f, c, x: f(x, 2, [1, 2], True), (M,)),
     Case("softmax.int", lambda f, c, x: f(x, 1), (V,)),
     Case("softmax.int", lambda f, c, x: f(x, 1), (M,), low=-40.0, high=40.0),
@@ -396,9 +384,7 @@ SHAPE = [
     Case("index_select.default", lambda f, c, x: f(x, 1, _index(0, 2, 2)), (V,)),
     Case("index.Tensor", lambda f, c, x: f(x, [None, _index(3, 1, 1)]), (V,)),
     Case("index.Tensor", lambda f, c, x: f(x, [None, torch.tensor([True, False, True, True])]), (V,)),
-    Case(
-        "index.Tensor", lambda f, c, x: f(x, [None, _index(1, 1, 1)[:, None], _index(2, 2, 2, 2)[None]]), (M,)
-    ),
+    Case("index.Tensor", lambda f, c, x: f(x, [None, _index(1, 1, 1)[:, None], _index(2, 2, 2, 2)[None]]), (M,)),
     Case("gather.default", lambda f, c, x: f(x, 1, _index(0, 2, 2).expand(x.shape[0], 3)), (V,)),
     Case("take_along_dim.default", lambda f, c, x: f(x, _index(0, 2).expand(x.shape[0], 2), 1), (V,)),
     Case("_to_copy.default"),
@@ -426,10 +412,7 @@ SHAPE = [
     Case("pad.default", lambda f, c, x: f(x, [1, 2]), (V,)),
     Case("pad.default", lambda f, c, x: f(x, [1, 2, 0, 1], "constant", 1.5), (M,)),
     Case("pad.default", lambda f, c, x: f(x, [-1, 2]), (V,)),
-    *[
-        Case("pad.default", lambda f, c, x, m=m: f(x, [2, 1], m), (M,))
-        for m in ("reflect", "replicate", "circular")
-    ],
+    *[Case("pad.default", lambda f, c, x, m=m: f(x, [2, 1], m), (M,)) for m in ("reflect", "replicate", "circular")],
     Case("constant_pad_nd.default", lambda f, c, x: f(x, [1, 2]), (V,)),
     Case("constant_pad_nd.default", lambda f, c, x: f(x, [1, 2], -0.5), (V,)),
     *[

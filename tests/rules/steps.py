@@ -59,9 +59,7 @@ def record(case: Case, operands: list[Any], dtype: torch.dtype, count: int | Non
         return None if count is None else results
 
     case.call(note, Constants(dtype), *operands)
-    parts = (
-        None if count is None else tuple(dict.fromkeys(results.taken)) or (0,)
-    )  # without a choice the first
+    parts = None if count is None else tuple(dict.fromkeys(results.taken)) or (0,)  # without a choice the first
     return Recorded(*seen[0], parts)
 
 
@@ -154,9 +152,7 @@ def build(case: Case, box: Boxes, mode: Soundness, *, wide: bool = False) -> Cal
     out = rule.interval(Context(mode), *note.args, **note.kwargs)
     names: dict[int, str] = {}
     args, kwargs = _named(note.args, names), {k: _named(v, names) for k, v in note.kwargs.items()}
-    bounds = {
-        names[id(v)]: v for v in _leaves((note.args, tuple(note.kwargs.values()))) if isinstance(v, Interval)
-    }
+    bounds = {names[id(v)]: v for v in _leaves((note.args, tuple(note.kwargs.values()))) if isinstance(v, Interval)}
     first = next(iter(bounds), "v0")
     dtype = torch.float32
     node = Node("call", case.name, case.overload, args, kwargs, "", "", True, None)
@@ -210,9 +206,7 @@ def per_example(case: Case) -> bool:
 def _any_batch(case: Case) -> bool:
     """Does the call work for one example as well? Not if its constants have the batch's size."""
     try:
-        one = case.call(
-            case.overload, Constants(torch.float32), *(torch.zeros(1, *s[1:]) for s in case.shapes)
-        )
+        one = case.call(case.overload, Constants(torch.float32), *(torch.zeros(1, *s[1:]) for s in case.shapes))
     except RuntimeError:
         return False
     return isinstance(one, Tensor) and one.dim() > 0 and one.shape[0] == 1
@@ -267,9 +261,7 @@ def orders(step: AffineStep | None, sources: list[Tensor], y: Tensor) -> Iterato
     for i in range(zero[0].numel()):
         unit = zero.flatten(1).clone()
         unit[:, i] = 1
-        columns.append(
-            (step.apply(unit.reshape(zero.shape), tuple(wide), kwargs) - constant).reshape(len(zero), -1)
-        )
+        columns.append((step.apply(unit.reshape(zero.shape), tuple(wide), kwargs) - constant).reshape(len(zero), -1))
     matrix = torch.stack(columns, 2)  # (B, out, in)
     if int((matrix != 0).sum(2).max()) < 2:
         return
@@ -292,9 +284,7 @@ def _rows(v: Tensor) -> Tensor:
     return v.reshape(*v.shape[:2], -1)
 
 
-def check(
-    step: Relaxation, a: Tensor, sources: list[Tensor], bounds: list[Interval], y: Tensor, where: str
-) -> None:
+def check(step: Relaxation, a: Tensor, sources: list[Tensor], bounds: list[Interval], y: Tensor, where: str) -> None:
     """a.y <= coefficients.x + offset, in fractions where float64 does not decide."""
     with exact_kernels(), torch.no_grad():
         pulled = step.pull(a)

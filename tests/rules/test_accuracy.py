@@ -53,9 +53,7 @@ def test_error_is_as_stated(key: str, dtype: torch.dtype) -> None:
     with mp.workprec(160):
         for point, *found in zip(x.tolist(), vectorised.tolist(), single.tolist(), strict=True):
             true = REFERENCES[key](mp.mpf(point))
-            allowed = (
-                facts.ulps * info.eps * abs(true) + facts.absolute * info.eps + facts.underflow * info.tiny
-            )
+            allowed = facts.ulps * info.eps * abs(true) + facts.absolute * info.eps + facts.underflow * info.tiny
             if abs(true) > info.max:
                 continue
             if facts.steep and abs(point) < info.tiny:

@@ -58,9 +58,7 @@ def test_a_valley_is_not_missed(op: str, kwargs: dict[str, str], dtype: torch.dt
     true = REFERENCES[op + "".join(kwargs.values())]
     with mp.workprec(200):
         place = (
-            mp.findroot(lambda t: mp.diff(true, t), valley[0])
-            if valley[0] not in (0.0, -1.5)
-            else mp.mpf(valley[0])
+            mp.findroot(lambda t: mp.diff(true, t), valley[0]) if valley[0] not in (0.0, -1.5) else mp.mpf(valley[0])
         )
         assert abs(place - valley[0]) <= 2.0**-52 and abs(true(place) - valley[1]) <= 2.0**-54
         for low in _neighbours(valley[0], dtype):
@@ -91,9 +89,7 @@ def test_waves_by_their_extrema(op: str, true: Any, dtype: torch.dtype, mode: So
                     inner = [j * mp.pi / 2 for j in range(first, first + 6) if j * mp.pi / 2 <= b]
                     values = [true(point) for point in (a, b, *inner)]
                     assert float(found.lower) <= min(values) and max(values) <= float(found.upper)
-                    assert (
-                        float(found.upper) <= max(values) + 1e-5 and float(found.lower) >= min(values) - 1e-5
-                    )
+                    assert float(found.upper) <= max(values) + 1e-5 and float(found.lower) >= min(values) - 1e-5
 
 
 def test_waves_of_infinite_arguments_are_no_numbers() -> None:

@@ -124,9 +124,7 @@ def test_a_batch_is_its_examples_stacked(case: Case) -> None:
     box = boxes(case, 8)
     together = bounds(case, box, DEPLOYED, torch.float64)
     for row in range(case.shapes[0][0]):
-        alone = bounds(
-            case, [(low[row : row + 1], high[row : row + 1]) for low, high in box], DEPLOYED, torch.float64
-        )
+        alone = bounds(case, [(low[row : row + 1], high[row : row + 1]) for low, high in box], DEPLOYED, torch.float64)
         for a, b in zip(together, alone, strict=True):
             for x, y in ((a.lower, b.lower), (a.upper, b.upper)):
                 assert torch.allclose(number(x[row : row + 1]), number(y), rtol=1e-10, atol=1e-12)
@@ -161,9 +159,7 @@ KINDS = ["below", "above", "anything", "nan", "nan below", "nan above"]
 @every
 def test_infinite_and_unknown_ends(case: Case) -> None:
     """No crash, and nothing that such an end may reach is excluded; a NaN bound excludes nothing."""
-    for kind, mode in itertools.chain(
-        ((kind, DEPLOYED) for kind in KINDS), [("anything", NONE), ("nan", NONE)]
-    ):
+    for kind, mode in itertools.chain(((kind, DEPLOYED) for kind in KINDS), [("anything", NONE), ("nan", NONE)]):
         box, operands = _varied(case, kind)
         try:
             found = bounds(case, box, mode, torch.float32)

@@ -22,9 +22,7 @@ def _rule(op: str) -> Rule:
 
 
 def test_a_second_row_is_refused() -> None:
-    with pytest.raises(
-        SureboundError, match=r"a rule for aten.relu.default is registered already, in family 'activ"
-    ):
+    with pytest.raises(SureboundError, match=r"a rule for aten.relu.default is registered already, in family 'activ"):
         register(Rule("aten.relu.default", "activation", lambda ctx, x: x))
 
 
@@ -52,10 +50,7 @@ def test_unsupported_operators_are_reported_all_at_once() -> None:
     assert text.startswith("3 operator call(s) of this network have no bound rule:")
     assert "aten.layer_norm.default in module 'norm'" in text
     assert "aten.floor.default" in text and "test_registry.py" in text and "h = torch.floor(x)" in text
-    assert (
-        "-> steps have no useful bounds" in text
-        and "-> its statistics depend on the input: use BatchNorm" in text
-    )
+    assert "-> steps have no useful bounds" in text and "-> its statistics depend on the input: use BatchNorm" in text
     assert "aten.special_i0e.default" in text and "CONTRIBUTING.md, 'Add a layer'" in text
 
 

@@ -26,8 +26,7 @@ FLOAT = torch.float32
 SUMS = [
     case
     for case in CASES
-    if case.op.split(".")[0]
-    in ("linear", "mm", "matmul", "mv", "conv1d", "conv2d", "conv3d", "sum", "cumsum", "add")
+    if case.op.split(".")[0] in ("linear", "mm", "matmul", "mv", "conv1d", "conv2d", "conv3d", "sum", "cumsum", "add")
     or case.op.startswith(("conv_transpose", "addmm"))
     if len(case.shapes) == 1 and case.rowwise and "padding" not in case.op
     if all(torch.equal(part.to(FLOAT).double(), part) for part in _matrix(case))
@@ -247,11 +246,7 @@ def test_large_matrices_row_by_row(monkeypatch: pytest.MonkeyPatch, mode: Soundn
     for b, o in itertools.product(range(3), range(5)):
         row = [Fraction(v) for v in weight[o].tolist()]
         ends = [[Fraction(v) for v in side[b].tolist()] for side in (lower, upper)]
-        most = sum(max(w * lo, w * hi) for w, lo, hi in zip(row, *ends, strict=True)) + Fraction(
-            float(bias[o])
-        )
-        least = sum(min(w * lo, w * hi) for w, lo, hi in zip(row, *ends, strict=True)) + Fraction(
-            float(bias[o])
-        )
+        most = sum(max(w * lo, w * hi) for w, lo, hi in zip(row, *ends, strict=True)) + Fraction(float(bias[o]))
+        least = sum(min(w * lo, w * hi) for w, lo, hi in zip(row, *ends, strict=True)) + Fraction(float(bias[o]))
         assert Fraction(float(parts.lower[b, o])) <= least
         assert most <= Fraction(float(parts.upper[b, o]))

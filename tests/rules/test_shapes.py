@@ -65,9 +65,7 @@ def convolutions(draw: st.DrawFn) -> tuple[int, list[int], tuple[int, ...], tupl
 
 
 @given(convolutions(), st.booleans())
-def test_convolutions(
-    drawn: tuple[int, list[int], tuple[int, ...], tuple[int, ...], list[Any]], bias: bool
-) -> None:
+def test_convolutions(drawn: tuple[int, list[int], tuple[int, ...], tuple[int, ...], list[Any]], bias: bool) -> None:
     rank, shape, weight, outputs, rest = drawn
     g = generator(5)
     w = torch.randn(weight, generator=g)

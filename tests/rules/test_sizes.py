@@ -119,9 +119,7 @@ def test_sums_that_may_overflow_in_some_order_may_be_no_number(where: str, outpu
     else:
         weight[1, 0], bias[1] = 2.5e38, -2.5e38
     sizes = Sizes()
-    found = rule("aten.linear.default")(
-        Context(Soundness.DEPLOYED, sizes=sizes), Interval(x, x), weight, bias
-    )
+    found = rule("aten.linear.default")(Context(Soundness.DEPLOYED, sizes=sizes), Interval(x, x), weight, bias)
     assert sizes.product is not None
     hit = torch.zeros(outputs, dtype=torch.bool)
     hit[:] = where == "input"

@@ -33,9 +33,7 @@ def _labels(cases: list[Case]) -> list[str]:
 def test_steps_hold(case: Case, wide: bool) -> None:
     if not per_example(case):
         pytest.skip("not a value with a batch axis of its own")
-    for mode, (number, box) in itertools.product(
-        (Soundness.REAL, Soundness.DEPLOYED), enumerate(kinds(case))
-    ):
+    for mode, (number, box) in itertools.product((Soundness.REAL, Soundness.DEPLOYED), enumerate(kinds(case))):
         try:
             call = build(case, box, mode, wide=wide)
         except BoundError:

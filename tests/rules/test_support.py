@@ -78,9 +78,7 @@ def test_what_cannot_be_traced_is_said_and_not_raised() -> None:
 def write(path: Path, *operators: str) -> Path:
     """An ONNX file that applies operators one after the other."""
     names = ["x", *(f"h{i}" for i in range(len(operators) - 1)), "y"]
-    nodes = [
-        helper.make_node(op, [names[i]], [names[i + 1]], name=f"call{i}") for i, op in enumerate(operators)
-    ]
+    nodes = [helper.make_node(op, [names[i]], [names[i + 1]], name=f"call{i}") for i, op in enumerate(operators)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3, 3]) for name in ("x", "y")]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)

@@ -12,9 +12,7 @@ from torch import Tensor, nn
 import surebound as sb
 
 TAILS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "differences": lambda x, w: (
-        w[0] - (2 - x) / 4 + torch.rsub(x, w[1], alpha=3) - torch.sub(w[2], x * w[3], alpha=2)
-    ),
+    "differences": lambda x, w: w[0] - (2 - x) / 4 + torch.rsub(x, w[1], alpha=3) - torch.sub(w[2], x * w[3], alpha=2),
     "chain": lambda x, w: w[0] - torch.rsub(x.mul(-2), 1.0),
     "scaled": lambda x, w: w[1] * (w[0] - x) / w[2],
     "left product": lambda x, w: (w @ x.unsqueeze(2)).squeeze(2),
@@ -22,12 +20,8 @@ TAILS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mean": lambda x, w: x.reshape(-1, 2, 2).mean(1) @ w[:2],
     "sum and cumsum": lambda x, w: torch.cumsum(x, 1) @ w,
     "pooling": lambda x, w: F.avg_pool1d(x.unsqueeze(1), 2, 1, 1).flatten(1) @ torch.cat([w, w[:1]]),
-    "padding": lambda x, w: F.pad(F.pad(x.unsqueeze(1), (1, 1), mode="reflect"), (1, 0), value=0.5).flatten(
-        1
-    )[:, :4],
-    "movement": lambda x, w: (
-        x.flip(1).roll(1, 1)[:, [3, 1, 1, 0]].unflatten(1, (2, 2)).transpose(1, 2).flatten(1)
-    ),
+    "padding": lambda x, w: F.pad(F.pad(x.unsqueeze(1), (1, 1), mode="reflect"), (1, 0), value=0.5).flatten(1)[:, :4],
+    "movement": lambda x, w: x.flip(1).roll(1, 1)[:, [3, 1, 1, 0]].unflatten(1, (2, 2)).transpose(1, 2).flatten(1),
     "repetition": lambda x, w: x.repeat(1, 2).reshape(-1, 2, 4).transpose(1, 2).sum(2),
     "convolution": lambda x, w: F.conv1d(x.unsqueeze(1), w[:, None, :3], w[0], padding=1).mean(2),
 }
@@ -37,9 +31,7 @@ class _Affine(nn.Module):
     def __init__(self, tail: Callable[[Tensor, Tensor], Tensor]) -> None:
         super().__init__()
         self.tail = tail
-        self.w = nn.Parameter(
-            torch.randn(4, 4, generator=torch.Generator().manual_seed(0)), requires_grad=False
-        )
+        self.w = nn.Parameter(torch.randn(4, 4, generator=torch.Generator().manual_seed(0)), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.tail(x, self.w)

@@ -73,13 +73,9 @@ ARITHMETIC: list[Function] = [
     lambda x, w: x.clone().add_(1).mul_(2).sub_(w[0]).div_(4),
     lambda x, w: x * torch.tensor(2.0) + torch.full_like(x, 2) * torch.ones_like(x) - torch.zeros_like(x),
     lambda x, w: x + x.new_zeros(x.shape) + torch.relu(torch.ones_like(x)),
-    lambda x, w: (
-        torch.minimum(x, w[0]) + torch.maximum(x, w[1]) + torch.max(x, w[0]) + torch.clamp(x, 0.2, 0.7)
-    ),
+    lambda x, w: torch.minimum(x, w[0]) + torch.maximum(x, w[1]) + torch.max(x, w[0]) + torch.clamp(x, 0.2, 0.7),
     lambda x, w: x.clamp(min=0.3) + x.clamp_max(0.6) + x.clamp(w[0] - 1, w[1]) + torch.clip(x, max=0.5),
-    lambda x, w: (
-        torch.where(w[0] > 1, x, w[1]) + torch.where(w[0] > 1, x, 0.0) + x.masked_fill(w[0] > 1, 2.0)
-    ),
+    lambda x, w: torch.where(w[0] > 1, x, w[1]) + torch.where(w[0] > 1, x, 0.0) + x.masked_fill(w[0] > 1, 2.0),
     lambda x, w: torch.where(x > 0.5, x, w[0]) + (x > 0.25).float() * x + (x > 0.5) * x,
     lambda x, w: x.sum(1) + x.mean(dim=1) + x.amax(1) + x.amin(1) + x.max(1).values + x.min(dim=1)[0],
     lambda x, w: x.max() + x.min() + x.sum() + x.mean() + x.cumsum(1) + x.topk(2)[0][:, :1] + x.sort()[0],
@@ -98,17 +94,11 @@ SHAPES: list[Function] = [
     lambda x, w: torch.stack([x, -x], 1).flatten(1),
     lambda x, w: x.split(2, 1)[1] + x.chunk(2, 1)[0] + x.split([1, 3], 1)[1][:, :2],
     lambda x, w: x.unbind(1)[0] + x[:, 1] + x[:, -1],
-    lambda x, w: torch.cat(
-        [x[:, 1:3], x[:, ::2], x[:, [0, 2]], x[:, torch.tensor([True, False, True, False])]], 1
-    ),
+    lambda x, w: torch.cat([x[:, 1:3], x[:, ::2], x[:, [0, 2]], x[:, torch.tensor([True, False, True, False])]], 1),
     lambda x, w: F.pad(x, (1, 2)) + F.pad(x, (2, 1), value=3.0),
-    lambda x, w: (
-        F.pad(x.unsqueeze(1), (1, 1), mode="reflect") + F.pad(x.unsqueeze(1), (1, 1), mode="replicate")
-    ),
+    lambda x, w: F.pad(x.unsqueeze(1), (1, 1), mode="reflect") + F.pad(x.unsqueeze(1), (1, 1), mode="replicate"),
     lambda x, w: x.flip(1) + x.roll(1, 1) + x.repeat(1, 2)[:, :4] + x.unsqueeze(1).expand(-1, 3, -1).sum(1),
-    lambda x, w: (
-        x.gather(1, torch.zeros(x.shape[0], 1, dtype=torch.long)) + x.index_select(1, torch.tensor([3]))
-    ),
+    lambda x, w: x.gather(1, torch.zeros(x.shape[0], 1, dtype=torch.long)) + x.index_select(1, torch.tensor([3])),
     lambda x, w: x.view(-1, 2, 2).transpose(1, 2).reshape(x.shape[0], -1) + x.unflatten(1, (2, 2)).flatten(1),
     lambda x, w: _write_column(x) + _write_view(x - 0.5),
     lambda x, w: F.dropout(x, 0.5, training=False).detach().to(torch.float32).contiguous(),

@@ -42,8 +42,7 @@ def run(
     """Records in the order of the examples, whatever their status."""
     workspace = net if isinstance(net, Workspace) else Workspace(net)
     examples = [
-        example_of(i, image, int(k), Fraction(eps), "")
-        for i, (image, k) in enumerate(zip(x, labels, strict=True))
+        example_of(i, image, int(k), Fraction(eps), "") for i, (image, k) in enumerate(zip(x, labels, strict=True))
     ]
     try:
         records, left = decide(stages or (BranchAndBound(GOOD),), examples, Setting(clip=clip), workspace)

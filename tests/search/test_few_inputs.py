@@ -66,9 +66,7 @@ def test_the_rule_is_the_queries_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """Boxes only for few inputs and many ReLUs; what boxes give up goes to signs."""
     seen: list[str] = []
     real = branch_and_bound._Search.by_inputs
-    monkeypatch.setattr(
-        branch_and_bound._Search, "by_inputs", lambda *given: seen.append("boxes") or real(*given)
-    )
+    monkeypatch.setattr(branch_and_bound._Search, "by_inputs", lambda *given: seen.append("boxes") or real(*given))
     net, x = tiny_net([2, 4, 2, 2], 0, scale=2.5), torch.full((1, 2), 0.45)
     label, stage = int(net(x).argmax()), BranchAndBound(Options(seconds=600))
     by_signs = verdict(net, x, label, "1/3", stage)

@@ -78,9 +78,7 @@ def test_the_relaxation_is_the_triangle() -> None:
     assert problem.binaries == 1
     import dataclasses
 
-    pinned = dataclasses.replace(
-        problem, upper=np.where(np.arange(len(problem.upper)) == 0, 0.5, problem.upper)
-    )
+    pinned = dataclasses.replace(problem, upper=np.where(np.arange(len(problem.upper)) == 0, 0.5, problem.upper))
     assert solve(pinned.relaxed(), LIMITS).objective == pytest.approx(2 / 3 * 1.5, abs=1e-5)
     assert solve(pinned, LIMITS).objective == pytest.approx(0.5, abs=1e-5)
 

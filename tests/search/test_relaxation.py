@@ -121,9 +121,7 @@ def test_signs_that_no_input_has_are_proved() -> None:
         signs = contradiction(passes)
         if signs is None:
             continue
-        found = optimum(
-            targets_of(passes), domain(passes, signs), 10 * torch.ones(1, passes.unstable), by_highs
-        )
+        found = optimum(targets_of(passes), domain(passes, signs), 10 * torch.ones(1, passes.unstable), by_highs)
         assert found is not None and found.upper < 0
         tried += 1
     assert tried >= 2
@@ -132,9 +130,7 @@ def test_signs_that_no_input_has_are_proved() -> None:
 def test_a_solver_that_knows_nothing_or_lies_gives_no_wrong_bound() -> None:
     passes = passes_of(0)
     one, own = domain(passes, {}), torch.ones(1, passes.unstable)
-    assert (
-        optimum(targets_of(passes), one, own, lambda problem: SolverOutcome(SolverStatus.NUMERICAL)) is None
-    )
+    assert optimum(targets_of(passes), one, own, lambda problem: SolverOutcome(SolverStatus.NUMERICAL)) is None
 
     def liar(problem: MathProgram) -> SolverOutcome:
         told = by_highs(problem)

@@ -117,9 +117,7 @@ def test_bounds_of_a_conjunction_are_those_of_its_rows() -> None:
     for method in ("interval", "crown"):
         ours = sb.worst_margins(net, BOX, spec=Spec.linear(c, d), method=method)
         rows = sb.LinearSpec(c.double(), d.double())
-        torch.testing.assert_close(
-            ours, sb.worst_margins(net, BOX, spec=rows, method=method), rtol=1e-4, atol=1e-4
-        )
+        torch.testing.assert_close(ours, sb.worst_margins(net, BOX, spec=rows, method=method), rtol=1e-4, atol=1e-4)
     with pytest.raises(SpecError, match="not a conjunction of rows .* use surebound.decide"):
         sb.worst_margins(net, BOX, spec=Spec.never(0))
     with pytest.raises(SpecError, match="relates two points"):
@@ -179,9 +177,7 @@ def test_monotone_in_chosen_inputs() -> None:
     left = sb.Box(-torch.ones(1, 2), torch.tensor([[0.0, 1.0]]))
     falling = Spec.monotone(0, increasing=False, tolerance="1/1000")
     assert sb.decide(net, left, falling)[0].status is Status.ROBUST
-    assert (
-        sb.decide(net, BOX, Spec.monotone(0, tolerance=1.01))[0].status is Status.ROBUST
-    )  # it falls by 1 at most
+    assert sb.decide(net, BOX, Spec.monotone(0, tolerance=1.01))[0].status is Status.ROBUST  # it falls by 1 at most
     assert sb.decide(net, BOX, Spec.monotone(0, tolerance=0.99))[0].status is Status.FALSIFIED
 
 
@@ -273,9 +269,7 @@ def test_one_specification_per_example_and_balls() -> None:
 
 
 def test_images_and_weights_as_they_are_now() -> None:
-    net = nn.Sequential(
-        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)
-    ).eval()
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)).eval()
     other = copy.deepcopy(net)
     ball = sb.LinfBall(torch.rand(1, 1, 4, 4), "1/50", clip=(0, 1))
     assert sb.decide(net, ball, Spec.equivalent(other, "1/100000"))[0].status is Status.ROBUST
@@ -356,9 +350,7 @@ def test_labels_and_linear_specs_are_specifications() -> None:
     for rows, offsets in ((c, d), (c, d.expand(3, 2)), (c[:1], None), (c[0], d)):
         each = [rows if rows.dim() == 2 else rows[i % len(rows)] for i in range(3)]
         parts = [None if offsets is None else offsets if offsets.dim() == 1 else offsets[i] for i in range(3)]
-        expected = [
-            sb.decide(net, region[i : i + 1], Spec.linear(each[i], parts[i]))[0].status for i in range(3)
-        ]
+        expected = [sb.decide(net, region[i : i + 1], Spec.linear(each[i], parts[i]))[0].status for i in range(3)]
         assert [v.status for v in sb.decide(net, region, sb.LinearSpec(rows, offsets))] == expected
     assert Status.ROBUST in expected or Status.FALSIFIED in expected
     assert sb.decide(net, region[:0], labels[:0]) == []
@@ -390,9 +382,7 @@ def test_numbers_that_no_float_can_hold_are_refused() -> None:
     with pytest.raises(QueryError, match="no common scale in float64"):
         sb.decide(net, BOX, Spec.linear(torch.tensor([[1e300, 1e-300]], dtype=wide)))
     with pytest.raises(QueryError, match="no common scale in float64"):
-        sb.decide(
-            net, BOX, Spec.linear(torch.tensor([[1e-5, 3e-5]], dtype=wide), torch.tensor([1e308], dtype=wide))
-        )
+        sb.decide(net, BOX, Spec.linear(torch.tensor([[1e-5, 3e-5]], dtype=wide), torch.tensor([1e308], dtype=wide)))
 
 
 def test_writing_into_a_part_of_a_tensor_can_be_attacked() -> None:

@@ -64,29 +64,21 @@ def behave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], o
 
 
 def verdict_of(stage: Stage, workspace: Workspace) -> Verdict:
-    records, undecided = decide(
-        [stage], [example_of(0, CENTER[0], 0, Fraction(2, 5), "")], Setting(), workspace
-    )
+    records, undecided = decide([stage], [example_of(0, CENTER[0], 0, Fraction(2, 5), "")], Setting(), workspace)
     return [*records, *(example.left_open() for example in undecided)][0].verdict
 
 
-def test_every_solver_status_ends_in_its_verdict(
-    behave: Callable[[str], object], workspace: Workspace
-) -> None:
+def test_every_solver_status_ends_in_its_verdict(behave: Callable[[str], object], workspace: Workspace) -> None:
     workspace.close()
     for behaviour, expected in EXPECTED.items():
         behave(behaviour)
-        verdict = verdict_of(
-            MixedInteger(seconds=0.2 if behaviour == "hang" else 20.0, solver=FAKE), workspace
-        )
+        verdict = verdict_of(MixedInteger(seconds=0.2 if behaviour == "hang" else 20.0, solver=FAKE), workspace)
         assert verdict.status is expected, behaviour
         assert not verdict.float_sound
         assert verdict.detail or verdict.status is Status.ROBUST
 
 
-def test_the_relaxation_reads_statuses_the_same_way(
-    behave: Callable[[str], object], workspace: Workspace
-) -> None:
+def test_the_relaxation_reads_statuses_the_same_way(behave: Callable[[str], object], workspace: Workspace) -> None:
     workspace.close()
     for behaviour in ("OPTIMAL", "INFEASIBLE", "liar", "nan", "absurd"):
         behave(behaviour)
@@ -97,9 +89,7 @@ def test_networks_that_are_not_piecewise_linear_pass_the_solvers_by() -> None:
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).requires_grad_(False)
     label = net(CENTER).argmax(1)
     verdict = (
-        verify(net, LinfBall(CENTER, "2/5", clip=(0, 1)), label, Cascade("t", (MixedInteger(),)))
-        .records[0]
-        .verdict
+        verify(net, LinfBall(CENTER, "2/5", clip=(0, 1)), label, Cascade("t", (MixedInteger(),))).records[0].verdict
     )
     assert verdict.status is Status.UNKNOWN
     assert "not piecewise linear" in verdict.detail

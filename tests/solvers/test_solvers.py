@@ -149,10 +149,7 @@ def test_a_search_that_was_stopped_early_has_no_false_bound(solver: object, seco
 
 def test_contradictions_are_no_answer() -> None:
     point = np.zeros(1)
-    assert (
-        consistent(SolverOutcome(SolverStatus.OPTIMAL, 1.0, 0.5, point), 1e-7).status
-        is SolverStatus.NUMERICAL
-    )
+    assert consistent(SolverOutcome(SolverStatus.OPTIMAL, 1.0, 0.5, point), 1e-7).status is SolverStatus.NUMERICAL
     assert consistent(SolverOutcome(SolverStatus.TIME_LIMIT, 1.0, -0.0, point), 1e-7).bound == math.inf
     assert consistent(SolverOutcome(SolverStatus.OPTIMAL, 1.0, 1.0, None), 1e-7).bound == math.inf
     assert consistent(SolverOutcome(SolverStatus.OPTIMAL, 1.0, 1.0, point), 1e-7).bound == 1.0
@@ -193,9 +190,7 @@ def test_problems_and_outcomes_survive_the_wire() -> None:
     assert (problem.matrix != knapsack().matrix).nnz == 0
     assert problem.integral.all()
     assert problem.row_lower[0] == -math.inf
-    outcome = decode_outcome(
-        encode_outcome(SolverOutcome(SolverStatus.OPTIMAL, 1.0, 2.0, np.ones(2), detail="ok"))
-    )
+    outcome = decode_outcome(encode_outcome(SolverOutcome(SolverStatus.OPTIMAL, 1.0, 2.0, np.ones(2), detail="ok")))
     assert (outcome.objective, outcome.dual_bound, outcome.detail) == (1.0, 2.0, "ok")
     assert outcome.row_duals is None
     assert outcome.point.tolist() == [1.0, 1.0]

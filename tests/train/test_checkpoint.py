@@ -47,16 +47,12 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -> No
     assert found is not None
     assert found.step == 1
     (store.path(1) / "state.json").write_text("{", encoding="utf-8")
-    with pytest.raises(
-        RunError, match=r"no checkpoint can be read: the checkpoint .*step-000000002 is damaged"
-    ):
+    with pytest.raises(RunError, match=r"no checkpoint can be read: the checkpoint .*step-000000002 is damaged"):
         store.latest()
 
 
 @pytest.mark.parametrize("victim", ["write_tensors", "write_text", "sync_directory"])
-def test_a_crash_at_any_moment_leaves_the_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str
-) -> None:
+def test_a_crash_at_any_moment_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str) -> None:
     store = CheckpointStore(tmp_path)
     store.save(make(1))
 
@@ -64,9 +60,7 @@ def test_a_crash_at_any_moment_leaves_the_old_one(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, victim, fail)
-    with pytest.raises(
-        RunError, match=r"No space left on device.*Nothing half-written was kept; free some space"
-    ):
+    with pytest.raises(RunError, match=r"No space left on device.*Nothing half-written was kept; free some space"):
         store.save(make(2))
     monkeypatch.undo()
     assert [p.name for p in tmp_path.iterdir()] == ["step-000000001"]
@@ -113,9 +107,7 @@ def test_full_disk(tmp_path: Path) -> None:
     limit = f"ulimit -f 1000 && exec {sys.executable} {script} {disk}"
     allowed = subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode == 0
     command = ["unshare", "-rm", "sh", "-c", mount] if allowed else ["bash", "-c", limit]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=dict(os.environ), timeout=60
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ), timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "['step-000000001']"
 

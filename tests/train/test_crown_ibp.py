@@ -40,9 +40,7 @@ def test_the_loss_is_a_mixture_of_margins() -> None:
     linear = Crown(intermediate="interval").margins(batch.program, box, *rows, Soundness.NONE)
     interval = reference_margins(net, batch.images, batch.labels, 0.05)
     mixed = 0.75 * linear + 0.25 * interval
-    expected = 0.3 * F.cross_entropy(net(batch.images), batch.labels) + 0.7 * F.cross_entropy(
-        mixed, batch.labels
-    )
+    expected = 0.3 * F.cross_entropy(net(batch.images), batch.labels) + 0.7 * F.cross_entropy(mixed, batch.labels)
     loss = CROWNIBP(beta_final=0.5, fused=False).loss(batch)
     assert loss.value.item() == pytest.approx(expected.item(), rel=1e-5)
     assert set(loss.scalars) == {"clean_error", "verified_error"}

@@ -24,9 +24,7 @@ from surebound.train.plan import Plan
 from surebound.train.task import Surroundings, Task
 from tests.train.nets import fresh_net, reference_margins, tiny_data, tiny_net
 
-PLAN = Plan(
-    steps=24, batch_size=16, eps_train="1/20", warmup=4, ramp=8, learning_rate=0.01, decay_steps=(18,), seed=3
-)
+PLAN = Plan(steps=24, batch_size=16, eps_train="1/20", warmup=4, ramp=8, learning_rate=0.01, decay_steps=(18,), seed=3)
 METHODS: list[Method] = [Nominal(), Adversarial(steps=2), IBP()]
 
 
@@ -155,9 +153,7 @@ def test_divergence_is_reported_with_the_last_good_checkpoint(tmp_path: Path) ->
 
     plan = replace(PLAN, steps=400)
     store = CheckpointStore(tmp_path, keep=100)
-    with pytest.raises(
-        DivergedError, match=r"between steps \d+ and \d+ .*checkpoint is .*step-0000000\d\d.*clip_norm"
-    ):
+    with pytest.raises(DivergedError, match=r"between steps \d+ and \d+ .*checkpoint is .*step-0000000\d\d.*clip_norm"):
         Loop(task(tiny_net(), Bomb(), plan), Surroundings(checkpoints=store, checkpoint_seconds=0.0)).run()
     assert store.steps()[-1] == 60  # the last step with finite weights, and nothing after it
     with pytest.raises(DivergedError, match=r"between steps 50 and 100.*The last good checkpoint is none"):
@@ -226,9 +222,7 @@ def test_training_on_images_augments_and_learns() -> None:
     labels = torch.arange(200) % 2
     images = torch.randint(0, 60, (200, 1, 6, 6), generator=generator, dtype=torch.uint8)
     images[labels == 1] += 120
-    dataset = data.from_tensors(
-        (images, labels), (images[:40], labels[:40]), augment=data.Augment(pad=1, flip=True)
-    )
+    dataset = data.from_tensors((images, labels), (images[:40], labels[:40]), augment=data.Augment(pad=1, flip=True))
     net = nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, 2))
     diary = Diary()
     plan = Plan(steps=150, batch_size=50, eps_train="0.02", warmup=30, ramp=60, learning_rate=0.01)
@@ -249,9 +243,7 @@ def test_own_data_in_every_form() -> None:
         got = found.batch(torch.tensor([3, 1]))
         assert torch.equal(got[0], x[[3, 1]])
         assert torch.equal(got[1], y[[3, 1]])
-    assert isinstance(
-        examples_of((torch.zeros(2, 1, 3, 3, dtype=torch.uint8), y[:2]), "data", cpu), data.Split
-    )
+    assert isinstance(examples_of((torch.zeros(2, 1, 3, 3, dtype=torch.uint8), y[:2]), "data", cpu), data.Split)
 
 
 @pytest.mark.parametrize(

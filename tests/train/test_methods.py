@@ -37,9 +37,7 @@ def test_gradients_are_the_references() -> None:
     got = [p.grad.clone() for p in net.parameters()]
     net.zero_grad()
     margins = reference_margins(net, batch.images, batch.labels, 0.07)
-    (
-        0.3 * F.cross_entropy(net(batch.images), batch.labels) + 0.7 * F.cross_entropy(margins, batch.labels)
-    ).backward()
+    (0.3 * F.cross_entropy(net(batch.images), batch.labels) + 0.7 * F.cross_entropy(margins, batch.labels)).backward()
     for mine, p in zip(got, net.parameters(), strict=True):
         torch.testing.assert_close(mine, p.grad, rtol=1e-4, atol=1e-6)
 
@@ -53,9 +51,7 @@ def test_at_radius_0_both_losses_are_equal(kappa: float, batch_norm: bool) -> No
     assert loss.value.item() == pytest.approx(nominal.value.item(), rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("kappa", "clean", "bounds"), [(1.0, True, False), (0.5, True, True), (0.0, False, True)]
-)
+@pytest.mark.parametrize(("kappa", "clean", "bounds"), [(1.0, True, False), (0.5, True, True), (0.0, False, True)])
 def test_the_pass_whose_weight_is_0_is_not_computed(
     monkeypatch: pytest.MonkeyPatch, kappa: float, clean: bool, bounds: bool
 ) -> None:
@@ -161,9 +157,7 @@ def test_methods_are_registered_once() -> None:
 
 
 def test_bad_methods() -> None:
-    with pytest.raises(
-        ConfigError, match="unknown objective 'l2': use one of cross_entropy, softplus, hinge"
-    ):
+    with pytest.raises(ConfigError, match="unknown objective 'l2': use one of cross_entropy, softplus, hinge"):
         IBP(objective="l2")
     with pytest.raises(ConfigError, match="steps >= 1"):
         Adversarial(steps=0)

@@ -25,9 +25,7 @@ def solve(problem: MathProgram, limits: Limits) -> SolverOutcome:
         # Numbers that would prove robustness if anybody used them.
         return SolverOutcome(SolverStatus[behaviour], -0.3, -0.25, point, detail="fake")
     actions = {
-        "absurd": lambda: SolverOutcome(
-            SolverStatus.OPTIMAL, -9.0, -9.0, point, detail="below what is there"
-        ),
+        "absurd": lambda: SolverOutcome(SolverStatus.OPTIMAL, -9.0, -9.0, point, detail="below what is there"),
         "liar": lambda: SolverOutcome(SolverStatus.ABOVE, 5.0, 7.0, point),
         "nan": lambda: SolverOutcome(SolverStatus.OPTIMAL, math.nan, math.nan, np.full_like(point, math.nan)),
         "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),

@@ -36,17 +36,19 @@ IMAGES, LABELS = torch.tensor([[0.6, 0.4], [0.9, 0.1]]), torch.tensor([0, 0])
 
 def test_a_change_that_no_fingerprint_sees_is_an_error_not_a_verdict(scale: list[float]) -> None:
     net = ReadsGlobal()
-    assert [
-        r.verdict.status.value for r in sb.verify(net, sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS)
-    ] == ["robust", "robust"]
+    assert [r.verdict.status.value for r in sb.verify(net, sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS)] == [
+        "robust",
+        "robust",
+    ]
     scale[0] = 1.00001  # the prediction is the same: only a comparison with the program tells
     found = sb.verify(net, sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS)
     assert [r.verdict.status.value for r in found] == ["error", "error"]
     assert "call surebound.forget(model)" in found.records[0].verdict.detail.lower()
     sb.forget(net)
-    assert [
-        r.verdict.status.value for r in sb.verify(net, sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS)
-    ] == ["robust", "robust"]
+    assert [r.verdict.status.value for r in sb.verify(net, sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS)] == [
+        "robust",
+        "robust",
+    ]
 
 
 def test_a_difference_of_a_few_last_places_is_rounding(scale: list[float]) -> None:
@@ -110,18 +112,14 @@ def test_another_network_gets_no_results_of_this_one(name: str, tmp_path: Path) 
         sb.verify(other, sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS, out=tmp_path)
     mixed = sb.verify(other, sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS, out=tmp_path, mix=True)
     assert [record.verdict.status.value for record in mixed] == ["falsified", "falsified"]
-    again = sb.verify(
-        copy.deepcopy(net), sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS, out=tmp_path, mix=True
-    )
+    again = sb.verify(copy.deepcopy(net), sb.LinfBall(IMAGES, "1/100", clip=(0, 1)), LABELS, out=tmp_path, mix=True)
     assert [record.verdict.status.value for record in again] == ["robust", "robust"]
 
 
 def test_a_store_of_the_earlier_kind_is_read_but_not_gone_on_with(tmp_path: Path) -> None:
     net = Slope()
     now = identity_of(net, IMAGES, (0.0, 1.0))
-    earlier = type(now)(
-        now.weights, now.spec.partition("; program ")[0] + "; architecture 0123456789ab", now.code
-    )
+    earlier = type(now)(now.weights, now.spec.partition("; program ")[0] + "; architecture 0123456789ab", now.code)
     (record,) = sb.verify(net, sb.LinfBall(IMAGES[:1], "1/100", clip=(0, 1)), LABELS[:1])
     with Store.open(tmp_path / "results.db", earlier) as store:
         store.add([record], "c")

@@ -53,9 +53,7 @@ def test_verify_then_results(folder: Path, data: Path) -> None:
     assert [line["clean error"] for line in shown] == ["25.00%"] * 3
     assert [line["verified error"] for line in shown] == ["25.00%", "50.00%", "50.00%"]
 
-    table = list(
-        csv.DictReader(io.StringIO(run("results", folder / "out", "--eps", "0.05", "--format", "csv")))
-    )
+    table = list(csv.DictReader(io.StringIO(run("results", folder / "out", "--eps", "0.05", "--format", "csv"))))
     assert list(table[0]) == [
         "index", "label", "prediction", "eps", "status", "stage", "margin_bound", "float_sound", "seconds",
     ]  # fmt: skip
@@ -105,9 +103,7 @@ def _store(folder: Path) -> Path:
     return folder / "empty"
 
 
-def test_who_stops_it_is_told_whether_it_goes_on(
-    folder: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_stops_it_is_told_whether_it_goes_on(folder: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*given: object, **named: object) -> None:
         raise KeyboardInterrupt
 

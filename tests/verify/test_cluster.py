@@ -123,9 +123,7 @@ def test_versions_of_workers_are_checked(processes: Processes, monkeypatch: pyte
     monkeypatch.setattr(Parcel, "of", lambda work: parcel)
     client = distributed.Client(processes.address, set_as_default=False)
     with client:  # of the user's own, e.g. one with TLS; it stays open
-        with pytest.raises(
-            VerificationError, match="a worker refused the work: surebound .* there, 0.0.1 here"
-        ):
+        with pytest.raises(VerificationError, match="a worker refused the work: surebound .* there, 0.0.1 here"):
             verify(steep(), *around("1/20"), STAGES, cluster=client)
         assert client.status == "running"
 
@@ -158,9 +156,7 @@ def test_a_killed_worker_costs_nothing(processes: Processes, tmp_path: Path) -> 
     )
     assert victim.returncode == -signal.SIGKILL
     assert not any(record.verdict.status is Status.ERROR for record in found)
-    assert (
-        len({record.verdict.status for record in found}) == 2
-    )  # unknown and falsified: there was work to do
+    assert len({record.verdict.status for record in found}) == 2  # unknown and falsified: there was work to do
     assert_same(found, expected)
     # It goes on where it was, and the store is the one of any run.
     before = len(seen)

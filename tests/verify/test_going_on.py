@@ -122,10 +122,7 @@ def test_other_weights_are_refused(tmp_path: Path) -> None:
     verify(steep(), LinfBall(images, "1/20", clip=(0, 1)), labels, "fast", out=tmp_path)
     with pytest.raises(StoreError, match="results of other weights"):
         verify(steep(2.0), LinfBall(images, "1/20", clip=(0, 1)), labels, "fast", out=tmp_path)
-    assert (
-        len(verify(steep(2.0), LinfBall(images, "1/20", clip=(0, 1)), labels, "fast", out=tmp_path, mix=True))
-        == 1
-    )
+    assert len(verify(steep(2.0), LinfBall(images, "1/20", clip=(0, 1)), labels, "fast", out=tmp_path, mix=True)) == 1
     verify(steep(), LinfBall(images, "1/20", clip=(0, 1)), labels, "fast", out=tmp_path / "b")
     with pytest.raises(StoreError, match="another specification"):
         verify(steep(), LinfBall(images, "1/20"), labels, "fast", out=tmp_path / "b")
@@ -190,9 +187,7 @@ def test_what_another_process_settled_is_not_done_again(tmp_path: Path) -> None:
 
     identity = identity_of(steep(), images, (0.0, 1.0))
     stages = Cascade("t", (Certain(),))
-    results = verify(
-        steep(), LinfBall(images, "1/100", clip=(0, 1)), labels, stages, out=tmp_path, progress=interfere
-    )
+    results = verify(steep(), LinfBall(images, "1/100", clip=(0, 1)), labels, stages, out=tmp_path, progress=interfere)
     assert [record.verdict.stage for record in results] == ["certain"] * 3 + ["elsewhere"]
 
 

@@ -56,9 +56,7 @@ NEEDLE = needle()
 
 def test_mip_finds_what_gradients_cannot() -> None:
     """The needle is invisible to PGD and to bounds; the MIP falsifies it with a witness that is one."""
-    record = one(
-        Clean(), IntervalBounds(), CrownBounds(), PgdAttack(20, 3), MultiTargetedAttack(20, 1), MixedInteger()
-    )
+    record = one(Clean(), IntervalBounds(), CrownBounds(), PgdAttack(20, 3), MultiTargetedAttack(20, 1), MixedInteger())
     verdict = record.verdict
     assert (verdict.status, verdict.stage) == (Status.FALSIFIED, "mip")
     assert verdict.witness is not None
@@ -144,9 +142,7 @@ def test_a_nan_network_is_never_robust() -> None:
     broken = nn.Linear(3, 3).requires_grad_(False)
     broken.weight.fill_(math.nan)
     verdict = (
-        verify(
-            broken, LinfBall(CENTER, "1/100", clip=(0, 1)), ZERO, Cascade("b", (IntervalBounds(), Clean()))
-        )
+        verify(broken, LinfBall(CENTER, "1/100", clip=(0, 1)), ZERO, Cascade("b", (IntervalBounds(), Clean())))
         .records[0]
         .verdict
     )
@@ -212,15 +208,11 @@ def test_a_lying_stage_proves_nothing() -> None:
         ),
     ],
 )
-def test_bad_input_is_refused_clearly(
-    changes: dict[str, object], error: type[Exception], message: str
-) -> None:
+def test_bad_input_is_refused_clearly(changes: dict[str, object], error: type[Exception], message: str) -> None:
     given: dict[str, Any] = {"images": CENTER, "labels": ZERO, "eps": "1/10", "cascade": "fast", **changes}
     images, eps = given.pop("images"), given.pop("eps")
     with pytest.raises(error, match=message):
-        verify(
-            NEEDLE, given.pop("region") if "region" in given else LinfBall(images, eps, clip=(0, 1)), **given
-        )
+        verify(NEEDLE, given.pop("region") if "region" in given else LinfBall(images, eps, clip=(0, 1)), **given)
 
 
 def test_cascades_are_data() -> None:

@@ -46,9 +46,7 @@ SUM = dense([[[1.0], [1.0]]], [[0.0]])  # y = x0 + x1
 CANCEL = dense([[[1.0], [1.0], [1.0]]], [[0.0]])  # three terms whose order matters
 
 
-def declare(
-    inputs: int, outputs: int, dtype: str = "float32", name: str = "N", x: str = "X", y: str = "Y"
-) -> str:
+def declare(inputs: int, outputs: int, dtype: str = "float32", name: str = "N", x: str = "X", y: str = "Y") -> str:
     return (
         f"(declare-network {name} (declare-input {x} {dtype} [1,{inputs}])"
         f" (declare-output {y} {dtype} [1,{outputs}]))\n"

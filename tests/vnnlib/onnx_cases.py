@@ -232,9 +232,7 @@ CASES = [
         name="BatchNormalization flat",
     ),
     one("MaxPool", (1, 2, 6, 6), kernel_shape=[2, 2], strides=[2, 2]),
-    one(
-        "MaxPool", (1, 2, 6, 6), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], name="MaxPool padded"
-    ),
+    one("MaxPool", (1, 2, 6, 6), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], name="MaxPool padded"),
     one(
         "MaxPool",
         (1, 2, 6, 6),
@@ -271,9 +269,7 @@ CASES = [
         (("Relu", ["x"], ["h"], {}), ("Concat", ["h", "c", "x"], ["y"], {"axis": 1})),
         {"c": weight(1, 3)},
     ),
-    Case(
-        "Concat first axis", (2, 4), (("Relu", ["x"], ["h"], {}), ("Concat", ["h", "x"], ["y"], {"axis": 0}))
-    ),
+    Case("Concat first axis", (2, 4), (("Relu", ["x"], ["h"], {}), ("Concat", ["h", "x"], ["y"], {"axis": 0}))),
     Case(
         "Split",
         (1, 6),

@@ -36,9 +36,7 @@ def inside(case: Case, x: np.ndarray) -> torch.Tensor:
     return bounds.contains(y) | ~y.isfinite()
 
 
-@pytest.mark.parametrize(
-    ("name", "opset", "attributes"), FUNCTIONS, ids=lambda v: v if isinstance(v, str) else None
-)
+@pytest.mark.parametrize(("name", "opset", "attributes"), FUNCTIONS, ids=lambda v: v if isinstance(v, str) else None)
 def test_functions(name: str, opset: int, attributes: dict[str, Any]) -> None:
     rng = np.random.default_rng(0)
     for scale in (1e-6, 1e-3, 1.0, 10.0, 40.0):

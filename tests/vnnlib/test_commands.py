@@ -174,9 +174,7 @@ def test_the_clock_ends_a_process_that_computes_on(tmp_path: Path) -> None:
         "import time\nfrom surebound.cli import verify_query as q\nq.GRACE = 0.1\n"
         "r = q.Reporter(0.2, 'timed-out')\ntime.sleep(30)\nr.write(['unsat'])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "timed-out\n")
 
 
@@ -185,9 +183,7 @@ def test_a_verdict_is_printed_once() -> None:
         "import time\nfrom surebound.cli import verify_query as q\nq.GRACE = 0.1\n"
         "r = q.Reporter(0.2, 'timed-out')\nassert r.write(['unsat'])\ntime.sleep(0.6)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "unsat\n")
 
 

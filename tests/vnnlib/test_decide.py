@@ -210,12 +210,7 @@ EQUATED = "".join(f"(assert (== X[0,{i}] A[0,{i}]))\n" for i in range(4))
 def test_equal_networks_on_equated_inputs_are_one() -> None:
     text = TWO + between([-1] * 4, [1] * 4) + EQUATED + "(assert (!= Y[0,0] B[0,0]))"
     assert ask(text, f=random_dense([4, 10, 2], 3)).status is UNSAT
-    apart = (
-        TWO
-        + between([-1] * 4, [1] * 4)
-        + between([-1] * 4, [1] * 4, "A")
-        + "(assert (>= (- Y[0,0] B[0,0]) 0.01))"
-    )
+    apart = TWO + between([-1] * 4, [1] * 4) + between([-1] * 4, [1] * 4, "A") + "(assert (>= (- Y[0,0] B[0,0]) 0.01))"
     answer = ask(apart, f=random_dense([4, 10, 2], 3))
     assert answer.status is SAT
     assert answer.assignment["Y"][0, 0] - answer.assignment["B"][0, 0] >= 0.01
@@ -333,9 +328,7 @@ def test_a_convolutional_network_with_many_inputs_and_several_rows() -> None:
     content = make_model(calls, {"w": weight(2, 1, 3, 3), "v": weight(18, 3)}, {"x": (1, 1, 5, 5)}, ["y"])
     head = "(declare-network N (declare-input X float32 [1,1,5,5]) (declare-output Y float32 [1,3]))"
     box = "".join(
-        f"(assert (>= X[0,0,{i},{j}] 0.4)) (assert (<= X[0,0,{i},{j}] 0.45))"
-        for i in range(5)
-        for j in range(5)
+        f"(assert (>= X[0,0,{i},{j}] 0.4)) (assert (<= X[0,0,{i},{j}] 0.45))" for i in range(5) for j in range(5)
     )
     answer = ask(VERSION + head + box + "(assert (and (>= Y[0,0] 50.0) (<= Y[0,1] -50.0)))", N=content)
     assert answer.status is UNSAT

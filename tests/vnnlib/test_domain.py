@@ -44,9 +44,7 @@ def test_strictness_is_read_from_either_form(relation: str, strict: bool, form: 
     ],
 )
 def test_the_end_itself_is_excluded_by_strict_relations(assertion: str, verdict: Status) -> None:
-    assert (
-        decide(parse_query(f"{OLD}{BOX}(assert ({assertion}))"), {"N": model(IDENTITY)}, 10).status is verdict
-    )
+    assert decide(parse_query(f"{OLD}{BOX}(assert ({assertion}))"), {"N": model(IDENTITY)}, 10).status is verdict
 
 
 @pytest.mark.parametrize("dtype", ["float32", "real"])

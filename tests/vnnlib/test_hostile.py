@@ -29,12 +29,7 @@ OLD = (
     "(declare-const X_0 Real)(declare-const X_1 Real)(declare-const Y_0 Real)"
     "(assert (>= X_0 0.0))(assert (<= X_0 1.0))(assert (>= X_1 0.0))(assert (<= X_1 1.0))(assert (>= Y_0 1.5))"
 )
-NEW = (
-    VERSION
-    + declare(2, 1)
-    + between([0, 0], [1, 1])
-    + "(assert (or (>= Y[0,0] 1.5) (<= (+ Y[0,0] X[0,1]) -1.0)))"
-)
+NEW = VERSION + declare(2, 1) + between([0, 0], [1, 1]) + "(assert (or (>= Y[0,0] 1.5) (<= (+ Y[0,0] X[0,1]) -1.0)))"
 
 
 @pytest.mark.parametrize(
@@ -78,9 +73,7 @@ def test_malformed_queries(text: str, match: str | None) -> None:
         parse_query(text)
 
 
-@pytest.mark.parametrize(
-    "start", ["(declare-const X_0 Real)(declare-const Y_0 Real)(assert ", VERSION + declare(1, 1)]
-)
+@pytest.mark.parametrize("start", ["(declare-const X_0 Real)(declare-const Y_0 Real)(assert ", VERSION + declare(1, 1)])
 def test_endless_nesting_does_not_end_the_process(start: str) -> None:
     deep = start + ("(assert " if "network" in start else "") + "(and " * 200_000
     with pytest.raises(QueryError, match="nested more than 200 deep"):
@@ -100,9 +93,7 @@ def test_a_packed_bomb_is_not_unpacked(tmp_path: Path) -> None:
         read_bytes(path, limit=1_000_000)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\x1f\x8b", b"\x1f\x8b\x08\x00 broken", b"\xff\xfe\x00", b"\x00" * 100]
-)
+@pytest.mark.parametrize("content", [b"", b"\x1f\x8b", b"\x1f\x8b\x08\x00 broken", b"\xff\xfe\x00", b"\x00" * 100])
 def test_files_that_are_nothing(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)

@@ -137,8 +137,7 @@ def test_a_file_that_would_end_onnxruntime_is_refused_before() -> None:
         checked_network(model)
     query = VERSION + (
         "(declare-network N (declare-input X float32 [1,6]) (declare-output Y float32 [1,4]))\n"
-        "(assert (>= Y[0,0] 2.0))"
-        + "".join(f"(assert (>= X[0,{i}] 0.0))(assert (<= X[0,{i}] 1.0))" for i in range(6))
+        "(assert (>= Y[0,0] 2.0))" + "".join(f"(assert (>= X[0,{i}] 0.0))(assert (<= X[0,{i}] 1.0))" for i in range(6))
     )
     with pytest.raises(GraphError, match="leaves out one of its results"):
         decide(parse_query(query), {"N": model}, 5.0)
@@ -156,13 +155,9 @@ def test_a_query_about_a_wrongly_imported_operator_is_an_error(monkeypatch: pyte
     w[4] = 1.0  # x[2] if the factor is 2, x[1] if it is 2.1
     constants = {"s": floats(1, 1, 2.1), "w": w, "b": floats(0.9)}
     model = parse_model(make_model(calls, constants, {"x": (1, 1, 4)}, ["y"]))
-    query = (
-        VERSION + "(declare-network N (declare-input X float32 [1,1,4]) (declare-output Y float32 [1,1]))\n"
-    )
+    query = VERSION + "(declare-network N (declare-input X float32 [1,1,4]) (declare-output Y float32 [1,1]))\n"
     bounds = [(0.0, 0.5), (0.0, 1.0), (0.0, 0.5), (0.0, 0.5)]
-    query += "".join(
-        f"(assert (>= X[0,0,{i}] {a}))(assert (<= X[0,0,{i}] {b}))" for i, (a, b) in enumerate(bounds)
-    )
+    query += "".join(f"(assert (>= X[0,0,{i}] {a}))(assert (<= X[0,0,{i}] {b}))" for i, (a, b) in enumerate(bounds))
     with pytest.raises(GraphError, match="whole factors"):
         decide(parse_query(query + "(assert (>= Y[0,0] 0.05))"), {"N": model}, 5.0)
 
@@ -212,9 +207,7 @@ def test_an_argument_that_an_export_does_not_read_is_refused(tmp_path: Path) -> 
         write_network(Rounded(), torch.zeros(1, 2, 4), tmp_path / "net.onnx")
 
 
-def test_an_export_that_differs_in_one_call_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_that_differs_in_one_call_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hidden by what follows: the difference is told where it arises."""
 
     def steeper(call: object) -> object:
@@ -230,9 +223,7 @@ def test_an_export_that_differs_in_one_call_is_refused(
 def test_a_query_with_whole_factors_is_decided() -> None:
     case = one("Resize", (1, 1, 2), None, floats(1, 1, 2), mode="nearest",
                coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
-    text = (
-        VERSION + "(declare-network N (declare-input X float32 [1,1,2]) (declare-output Y float32 [1,1,4]))\n"
-    )
+    text = VERSION + "(declare-network N (declare-input X float32 [1,1,2]) (declare-output Y float32 [1,1,4]))\n"
     text += "".join(f"(assert (>= X[0,0,{i}] 0.0))(assert (<= X[0,0,{i}] 1.0))" for i in range(2))
     answer = decide(parse_query(text + "(assert (>= Y[0,0,3] 1.5))"), {"N": parse_model(case.model())}, 5.0)
     assert answer.status is Status.ROBUST

@@ -36,9 +36,7 @@ class MultiTargeted(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.targets is not None and not is_count(self.targets):
-            raise ConfigError(
-                f"MultiTargeted(targets={self.targets!r}): give at least 1 target, or None for all"
-            )
+            raise ConfigError(f"MultiTargeted(targets={self.targets!r}): give at least 1 target, or None for all")
 
     def trials(self, choices: int) -> int:
         return self.restarts * self._aims(choices)

@@ -114,9 +114,7 @@ class _Domain:
         line = through.shifted(map.constant.expand(through.offset.shape))
         return _SymbolicForm((line - across).shifted(-error), (line + across).shifted(error))
 
-    def relaxed(
-        self, lines: Lines, boxes: list[Interval], forms: list[_SymbolicForm], loose: Tensor
-    ) -> _SymbolicForm:
+    def relaxed(self, lines: Lines, boxes: list[Interval], forms: list[_SymbolicForm], loose: Tensor) -> _SymbolicForm:
         lower, upper = (end.double() for end in lines.intercepts)
         empty = lower.new_zeros(self.center.shape[0], *lower.shape)
         low, high = _Line(empty, lower), _Line(empty, upper)
@@ -130,9 +128,7 @@ class _Domain:
             error = error + steepest * self._size(form.lower, form.upper) * FEW_ROUNDINGS
         return _SymbolicForm(low.shifted(-error), high.shifted(error))
 
-    def join(
-        self, join: Callable[[list[Tensor]], Tensor], parts: list[_SymbolicForm | Tensor]
-    ) -> _SymbolicForm:
+    def join(self, join: Callable[[list[Tensor]], Tensor], parts: list[_SymbolicForm | Tensor]) -> _SymbolicForm:
         count = self.center.shape[0]
 
         def side(pick: Callable[[_SymbolicForm], _Line]) -> _Line:

@@ -68,9 +68,7 @@ class _ZonotopeDomain:
 
     def bounds(self, form: _ZonotopeForm) -> Interval:
         radius = form.terms.abs().sum(0) + form.rest
-        radius = (
-            radius * (1 + gamma(form.terms.shape[0] + 8, torch.float64)) + form.center.abs() * FEW_ROUNDINGS
-        )
+        radius = radius * (1 + gamma(form.terms.shape[0] + 8, torch.float64)) + form.center.abs() * FEW_ROUNDINGS
         return Interval(form.center - radius, form.center + radius)
 
     def affine(self, map: Map, form: _ZonotopeForm) -> _ZonotopeForm:
@@ -80,9 +78,7 @@ class _ZonotopeDomain:
         rest = map.absolute(form.rest + map.rate * form.size) * (1 + map.rate) + map.own
         return _ZonotopeForm(center, terms.reshape(count, batch, *center.shape[1:]), rest)
 
-    def relaxed(
-        self, lines: Lines, boxes: list[Interval], forms: list[_ZonotopeForm], loose: Tensor
-    ) -> _ZonotopeForm:
+    def relaxed(self, lines: Lines, boxes: list[Interval], forms: list[_ZonotopeForm], loose: Tensor) -> _ZonotopeForm:
         low, high = (end.double() for end in lines.intercepts)
         center = rest = torch.zeros_like(low)
         terms = low.new_zeros(self.count, *low.shape)
@@ -95,33 +91,25 @@ class _ZonotopeDomain:
             terms = terms + slope * self._padded(form.terms)
             rest = rest + abs(slope) * (form.rest + form.size * FEW_ROUNDINGS) + width * FEW_ROUNDINGS
         half = (high - low) / 2
-        rest = (
-            rest + (low.abs() + high.abs()) * FEW_ROUNDINGS + torch.where(loose, torch.zeros_like(half), half)
-        )
+        rest = rest + (low.abs() + high.abs()) * FEW_ROUNDINGS + torch.where(loose, torch.zeros_like(half), half)
         return self._extended(center + (low + high) / 2, terms, rest, half, loose & (half > 0))
 
     def _padded(self, terms: Tensor) -> Tensor:
         missing = self.count - terms.shape[0]
         return terms if missing == 0 else torch.cat([terms, terms.new_zeros(missing, *terms.shape[1:])])
 
-    def _extended(
-        self, center: Tensor, terms: Tensor, rest: Tensor, radius: Tensor, where: Tensor
-    ) -> _ZonotopeForm:
+    def _extended(self, center: Tensor, terms: Tensor, rest: Tensor, radius: Tensor, where: Tensor) -> _ZonotopeForm:
         """Add one new noise term of the given radius for every marked entry of an example."""
         mask = by_rows(where)
         new = int(mask.sum(1).max()) if mask.numel() else 0
         index = mask.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :new]  # (B, new)
         values = by_rows(radius).masked_fill(~mask, 0.0).gather(1, index)
-        added = center.new_zeros(new, *mask.shape).scatter_(
-            2, index.t().unsqueeze(2), values.t().unsqueeze(2)
-        )
+        added = center.new_zeros(new, *mask.shape).scatter_(2, index.t().unsqueeze(2), values.t().unsqueeze(2))
         terms = torch.cat([self._padded(terms), added.reshape(new, *center.shape)])
         self.count += new
         return _ZonotopeForm(center, terms, rest)
 
-    def join(
-        self, join: Callable[[list[Tensor]], Tensor], parts: list[_ZonotopeForm | Tensor]
-    ) -> _ZonotopeForm:
+    def join(self, join: Callable[[list[Tensor]], Tensor], parts: list[_ZonotopeForm | Tensor]) -> _ZonotopeForm:
         batch = next(p.center.shape[0] for p in parts if isinstance(p, _ZonotopeForm))
         count = max(p.terms.shape[0] for p in parts if isinstance(p, _ZonotopeForm))
 
@@ -139,9 +127,7 @@ class _ZonotopeDomain:
     def constant(self, box: Interval) -> _ZonotopeForm:
         low, high = box.lower.double(), box.upper.double()
         radius = (high - low) / 2 * (1 + FEW_ROUNDINGS) + (low.abs() + high.abs()) * FEW_ROUNDINGS
-        return self._extended(
-            (low + high) / 2, low.new_zeros(0, *low.shape), torch.zeros_like(low), radius, radius > 0
-        )
+        return self._extended((low + high) / 2, low.new_zeros(0, *low.shape), torch.zeros_like(low), radius, radius > 0)
 
     def upper(self, form: _ZonotopeForm, c: Tensor, d: Tensor) -> Tensor:
         wide = c.double()

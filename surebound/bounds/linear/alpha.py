@@ -43,9 +43,7 @@ class NamedMultipliers:
 
     def map(self, fn: Callable[[Tensor], Tensor]) -> NamedMultipliers:
         """Apply a function to every tensor."""
-        return NamedMultipliers(
-            {k: fn(v) for k, v in self.alphas.items()}, {k: fn(v) for k, v in self.betas.items()}
-        )
+        return NamedMultipliers({k: fn(v) for k, v in self.alphas.items()}, {k: fn(v) for k, v in self.betas.items()})
 
     def zip(self, other: NamedMultipliers, fn: Callable[[Tensor, Tensor], Tensor]) -> NamedMultipliers:
         """Combine with another of the same shapes."""
@@ -150,9 +148,7 @@ class _State:
     def of(cls, like: NamedMultipliers) -> _State:
         return cls(like.map(torch.zeros_like), like.map(torch.zeros_like))
 
-    def step(
-        self, now: NamedMultipliers, grads: NamedMultipliers, adam: Adam, rate: float
-    ) -> NamedMultipliers:
+    def step(self, now: NamedMultipliers, grads: NamedMultipliers, adam: Adam, rate: float) -> NamedMultipliers:
         self.count += 1
         self.mean = self.mean.zip(grads, lambda m, g: m.lerp(g, 0.1))
         self.square = self.square.zip(grads, lambda s, g: s.lerp(g * g, 0.001))

@@ -86,9 +86,7 @@ class Relaxed:
     bounds: dict[str, Interval]  # by name of the value; the input's is the box
     steps: dict[str, Relaxation]  # by name of the call
     slopes: Slopes = "adaptive"
-    splits: Mapping[str, Tensor] = field(
-        default_factory=dict
-    )  # by name of the call: int8 (B, *value), -1 / 0 / +1
+    splits: Mapping[str, Tensor] = field(default_factory=dict)  # by name of the call: int8 (B, *value), -1 / 0 / +1
     infeasible: Tensor | None = None  # (B,) bool: the splits contradict the bounds
     wide: bool = False  # coefficients in float64, whatever the network computes in (wide.py)
 

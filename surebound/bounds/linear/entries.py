@@ -23,9 +23,7 @@ def rows_at_once(relaxed: Relaxed, source: str, memory: int) -> int:
     return max(2, memory // (LIVE * relaxed.dtype_of(source).itemsize * max(1, entries)))
 
 
-def _bounded(
-    relaxed: Relaxed, source: str, rows: Tensor, offset: Tensor, priced: dict[str, Tensor]
-) -> Tensor:
+def _bounded(relaxed: Relaxed, source: str, rows: Tensor, offset: Tensor, priced: dict[str, Tensor]) -> Tensor:
     """Bound rows (R, B, *value) from above: (B, R); with gradients, computed again in the backward pass, because memory
     is for one block, not for all of them."""
 

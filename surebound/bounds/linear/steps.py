@@ -162,9 +162,7 @@ class AffineStep:
             constant = _of_one_example(constant, node)
         if constant.requires_grad:  # equal numbers may have different gradients
             return dataclasses.replace(step, constant=constant)
-        return (
-            dataclasses.replace(step, constant=_compressed(constant)) if bool((constant != 0).any()) else step
-        )
+        return dataclasses.replace(step, constant=_compressed(constant)) if bool((constant != 0).any()) else step
 
     @classmethod
     def of(
@@ -185,9 +183,7 @@ class AffineStep:
         """
         like = torch.empty((), dtype=torch.float64 if wide else x.dtype, device=x.device)
         step = cls.plain(node, affine, x.shape, like, constants, operator, wide=wide)
-        if step.constant is not None and not (
-            step.constant.requires_grad or bool((step.constant != 0).any())
-        ):
+        if step.constant is not None and not (step.constant.requires_grad or bool((step.constant != 0).any())):
             step = dataclasses.replace(step, constant=None)
         rest, kwargs = step.arguments(x.shape[0])
         terms = affine.count(x.shape, *rest, **kwargs)
@@ -307,9 +303,7 @@ def step_of(
     if rule is not None and rule.relax is not None:
         env = {**constants.of(out.shape[0]), **{name: values[name] for name in sources}}
         try:
-            found = rule.relax(
-                Context(mode), *resolve(producer.args, env), **resolve_kwargs(producer.kwargs, env)
-            )
+            found = rule.relax(Context(mode), *resolve(producer.args, env), **resolve_kwargs(producer.kwargs, env))
         except TypeError as error:
             raise BoundError(f"the relaxation does not cover this use: {error} ({describe(node)})") from error
         step: Relaxation | None = found[node.args[1]] if rule.several else found

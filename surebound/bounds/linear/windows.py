@@ -72,9 +72,7 @@ class Places:
     example: Tensor  # (P,)
     row: Tensor
     column: Tensor
-    _found: dict[tuple[Window, int, int], tuple[Tensor, Tensor | None]] = field(
-        default_factory=dict, repr=False
-    )
+    _found: dict[tuple[Window, int, int], tuple[Tensor, Tensor | None]] = field(default_factory=dict, repr=False)
 
     def cut(self, value: Tensor, window: Window) -> Tensor:
         """Cut the windows (P, C, h, w) out of a value (B, C, H, W), 0 outside, in NHWC order."""
@@ -165,9 +163,7 @@ class WindowPlan:
     def _cut_affine(self, step: AffineStep, places: Places, name: str, before: str) -> AffineStep:
         count, whole = len(places.example), self.relaxed.bounds[before].shape
         given = step.arguments(whole[0])
-        clears = before != self.relaxed.program.graph.input and not isinstance(
-            self.relaxed.steps[before], Lines
-        )
+        clears = before != self.relaxed.program.graph.input and not isinstance(self.relaxed.steps[before], Lines)
         outside = places.outside(whole, self.windows[before]) if clears else None
         adjoint = partial(_without, step.affine.local_adjoint, outside)
         error, absolute = step.error, step.absolute
@@ -230,9 +226,7 @@ def entries_by_windows(relaxed: Relaxed, source: str, where: Tensor, memory: int
     lower, upper = torch.full_like(like, -math.inf), torch.full_like(like, math.inf)
     counts = where.sum(1)  # (B, H, W)
     found = counts.nonzero()  # (P, 3)
-    order = counts[tuple(found.t())].argsort(
-        descending=True, stable=True
-    )  # positions with as many entries together
+    order = counts[tuple(found.t())].argsort(descending=True, stable=True)  # positions with as many entries together
     item, sizes = relaxed.dtype_of(source).itemsize, plan.sizes()
     at_once = max(2, memory // (2 * LIVE * item * max(sizes)))  # rows
     kept = max(1, memory // (2 * _KEPT * item * sum(sizes)))

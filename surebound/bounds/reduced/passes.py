@@ -163,9 +163,7 @@ class Passes:
                 continue
             own, p, sign = work[:, layer.at], through[:, layer.own], signs[:, layer.own]
             ends = torch.where(sign > 0, 0.0, layer.lower), torch.where(sign < 0, 0.0, layer.upper)
-            cost = torch.maximum(
-                *(own * torch.maximum(layer.left * x, layer.right * x) - p * x for x in ends)
-            )
+            cost = torch.maximum(*(own * torch.maximum(layer.left * x, layer.right * x) - p * x for x in ends))
             offset = offset + (cost.clamp(min=0) - own.abs() * layer.bottom).sum(1)
             up = p.clamp(min=0)
             offset = offset + up @ layer.up_offset + (p - up) @ layer.low_offset

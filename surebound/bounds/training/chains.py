@@ -40,9 +40,7 @@ def _plans(graph: Graph) -> dict[tuple[frozenset[str], frozenset[str], bool, boo
     return {}
 
 
-def plan(
-    graph: Graph, wanted: frozenset[str], outside: frozenset[str], *, norms: bool, blocks: bool
-) -> PassPlan:
+def plan(graph: Graph, wanted: frozenset[str], outside: frozenset[str], *, norms: bool, blocks: bool) -> PassPlan:
     """Plan a pass that keeps the values ``wanted`` and has no block among the calls ``outside``; see ``chains``.
 
     blocks: run blocks at all?
@@ -95,12 +93,7 @@ def chains(graph: Graph, wanted: Collection[str], *, norms: bool) -> tuple[Chain
 def kind_of(node: Node, graph: Graph) -> str | None:
     """Return the part that a call can play in a block, if its first argument is all of the input that it sees."""
     first = node.args[0] if node.args else None
-    if (
-        not node.varies
-        or node.kwargs
-        or not isinstance(first, Ref)
-        or list(node.refs()).count(first.name) != 1
-    ):
+    if not node.varies or node.kwargs or not isinstance(first, Ref) or list(node.refs()).count(first.name) != 1:
         return None
     if graph.varying(node) != (first.name,):
         return None

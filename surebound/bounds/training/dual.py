@@ -80,9 +80,7 @@ def training_step(relaxed: Relaxed, node: Node) -> Relaxation:
     if affine is not None and moved_from(constants.program, node) is None:
         box = relaxed.bounds[constants.program.graph.input]
         like = torch.empty((), dtype=box.dtype, device=box.device)
-        return replace(
-            AffineStep.plain(node, affine, shape_of(relaxed, sources[0]), like, constants), trains=True
-        )
+        return replace(AffineStep.plain(node, affine, shape_of(relaxed, sources[0]), like, constants), trains=True)
     return step_of(constants, node, relaxed.bounds, Soundness.NONE, relaxed.slopes)
 
 

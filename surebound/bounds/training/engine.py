@@ -130,9 +130,7 @@ class _Statistics:
             return
         if layer.num_batches_tracked is not None:
             layer.num_batches_tracked.add_(1)
-        momentum = (
-            layer.momentum if layer.momentum is not None else 1.0 / float(layer.num_batches_tracked or 1)
-        )
+        momentum = layer.momentum if layer.momentum is not None else 1.0 / float(layer.num_batches_tracked or 1)
         with torch.no_grad():
             layer.running_mean.lerp_(mean, momentum)
             layer.running_var.lerp_(var * (count / max(1, count - 1)), momentum)
@@ -229,9 +227,7 @@ class _Visitor:
             if quick is not None:
                 return quick
         value = (
-            node.target(*_part(args, "clean"), **_part(resolve_kwargs(node.kwargs, env), "clean"))
-            if clean
-            else None
+            node.target(*_part(args, "clean"), **_part(resolve_kwargs(node.kwargs, env), "clean")) if clean else None
         )
         interval = None
         if bounds:
@@ -271,9 +267,7 @@ class _Visitor:
 def _part(value: Any, which: str) -> Any:
     """Replace every Joint by its clean value or its interval."""
     if isinstance(value, Joint):  # the fused column lays images out its own way; other operators may mind
-        return (
-            value.clean.contiguous() if which == "clean" else value.interval.select(torch.Tensor.contiguous)
-        )
+        return value.clean.contiguous() if which == "clean" else value.interval.select(torch.Tensor.contiguous)
     if isinstance(value, tuple):
         return tuple(_part(item, which) for item in value)
     if isinstance(value, list):

@@ -93,9 +93,7 @@ def _clip(call: Call) -> Operand:
         return call.emit("clamp.default", x, low, high).reshaped(x.shape)
     if low == 0:
         return call.emit("relu.default", x).reshaped(x.shape)
-    clamped = (
-        call.emit("clamp_max.default", x, high) if low is None else call.emit("clamp_min.default", x, low)
-    )
+    clamped = call.emit("clamp_max.default", x, high) if low is None else call.emit("clamp_min.default", x, low)
     return clamped.reshaped(x.shape)
 
 
@@ -228,9 +226,7 @@ def _gemm(call: Call) -> Operand:
     a, b = _two(call)
     alpha, beta = float(call.attribute("alpha", 1.0)), float(call.attribute("beta", 1.0))
     if len(a.shape) != 2 or len(b.shape) != 2:
-        raise call.refuse(
-            f"its operands have shapes {list(a.shape)} and {list(b.shape)}; they must be matrices"
-        )
+        raise call.refuse(f"its operands have shapes {list(a.shape)} and {list(b.shape)}; they must be matrices")
     bias = call.operand(2)
     if call.attribute("transA", 0):
         a = a.t() if isinstance(a, Tensor) else _transposed(call, a)

@@ -123,9 +123,7 @@ class Call:
     def image(self, value: Value) -> Value:
         """Hold a value of shape (1, C, ...) as (B, C, ...)."""
         if len(value.shape) < 2 or value.shape[0] != 1:
-            raise self.refuse(
-                f"its input has shape {list(value.shape)}; a batch of one, (1, C, ...), is supported"
-            )
+            raise self.refuse(f"its input has shape {list(value.shape)}; a batch of one, (1, C, ...), is supported")
         return self.held(value, value.shape[1:])
 
     def from_image(self, value: Value) -> Value:
@@ -142,11 +140,7 @@ class Call:
         same = all(v.item == item and v.shape == out for v in values)
         ones = len(out) - len(item)
         if not (same and ones >= 0 and item == out[ones:] and all(n == 1 for n in out[:ones])):
-            ones = (
-                1
-                if out and out[0] == 1 and all(s[: len(s) - len(out) + 1] in ((), (1,)) for s in shapes)
-                else 0
-            )
+            ones = 1 if out and out[0] == 1 and all(s[: len(s) - len(out) + 1] in ((), (1,)) for s in shapes) else 0
         return [self._broadcastable(each, len(out), ones) for each in operands], out
 
     def _broadcastable(self, operand: Operand, rank: int, ones: int) -> Operand:
@@ -165,11 +159,7 @@ def check_attributes(node: Any, opset: int, where: str) -> None:
         if each.name in ATTRIBUTES[node.op_type]:
             continue
         usual = schema[each.name].default_value if each.name in schema else None
-        if (
-            usual is None
-            or not usual.type
-            or helper.get_attribute_value(each) != helper.get_attribute_value(usual)
-        ):
+        if usual is None or not usual.type or helper.get_attribute_value(each) != helper.get_attribute_value(usual):
             raise GraphError(
                 f"{where}: the attribute {each.name}={helper.get_attribute_value(each)!r} is not supported"
             )

@@ -54,9 +54,7 @@ def _slice(call: Call) -> Operand:
         raise call.refuse(f"starts {starts}, ends {ends}, axes {axes}, steps {steps}")
     for start, end, step, given in zip(starts, ends, steps, axes, strict=True):
         axis = call.axis(given, rank)
-        wanted = range(
-            *slice(start, None if step < 0 and end < -x.shape[axis] else end, step).indices(x.shape[axis])
-        )
+        wanted = range(*slice(start, None if step < 0 and end < -x.shape[axis] else end, step).indices(x.shape[axis]))
         if len(wanted) == x.shape[axis] and step > 0:
             continue
         if not wanted:

@@ -96,9 +96,7 @@ class _Call:
 
 
 #: Arguments that say nothing beside the shape of the result, which an exporter takes from there, or its memory.
-_BY_SHAPE = frozenset(
-    {"size", "shape", "sizes", "start_dim", "end_dim", "memory_format", "implicit", "momentum"}
-)
+_BY_SHAPE = frozenset({"size", "shape", "sizes", "start_dim", "end_dim", "memory_format", "implicit", "momentum"})
 
 Exporter = Callable[[_Call], object]
 EXPORTS: dict[str, Exporter] = {}
@@ -171,11 +169,7 @@ def _permute(call: _Call) -> object:
     if call.node.op == "aten.permute.default":
         order = [d % rank for d in call.args["dims"]]
     else:
-        a, b = (
-            (0, 1)
-            if call.node.op == "aten.t.default"
-            else (call.args["dim0"] % rank, call.args["dim1"] % rank)
-        )
+        a, b = (0, 1) if call.node.op == "aten.t.default" else (call.args["dim0"] % rank, call.args["dim1"] % rank)
         order[a], order[b] = order[b], order[a]
     return call.emit("Transpose", x, perm=order)
 
@@ -253,9 +247,7 @@ def _pool(call: _Call) -> object:
         return call.emit("MaxPool", a["self"], dilations=_spread(a.get("dilation", 1), rank), **common)
     if a.get("divisor_override") is not None:
         raise _refused(call, "divisor_override")
-    return call.emit(
-        "AveragePool", a["self"], count_include_pad=int(a.get("count_include_pad", True)), **common
-    )
+    return call.emit("AveragePool", a["self"], count_include_pad=int(a.get("count_include_pad", True)), **common)
 
 
 @_exports("adaptive_avg_pool2d.default", "_adaptive_avg_pool2d.default", "adaptive_avg_pool1d.default")
@@ -289,9 +281,7 @@ def _elu(call: _Call) -> object:
 
 @_exports("clamp.default", "clamp_min.default", "clamp_max.default", "hardtanh.default", "relu6.default")
 def _clamp(call: _Call) -> object:
-    usual = {"aten.hardtanh.default": (-1.0, 1.0), "aten.relu6.default": (0.0, 6.0)}.get(
-        call.node.op, (None, None)
-    )
+    usual = {"aten.hardtanh.default": (-1.0, 1.0), "aten.relu6.default": (0.0, 6.0)}.get(call.node.op, (None, None))
     low = call.args.get("min", call.args.get("min_val", usual[0]))
     high = call.args.get("max", call.args.get("max_val", usual[1]))
     ends = [None if end is None else torch.tensor(float(end)) for end in (low, high)]

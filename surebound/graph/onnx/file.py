@@ -110,9 +110,7 @@ def parse_model(content: bytes, source: str = "the model") -> Model:
     inputs = tuple(_declared(each, source) for each in proto.graph.input if each.name not in weights)
     outputs = tuple((each.name, type_name(each.type.tensor_type.elem_type)) for each in proto.graph.output)
     if not inputs or not outputs:
-        raise GraphError(
-            f"{source} has {len(inputs)} inputs and {len(outputs)} outputs; it needs one of each"
-        )
+        raise GraphError(f"{source} has {len(inputs)} inputs and {len(outputs)} outputs; it needs one of each")
     return Model(source, proto, content, opset, inputs, outputs, weights)
 
 
@@ -122,9 +120,7 @@ def tensor_of(proto: Any, source: str) -> Tensor:
     try:
         array = importlib.import_module("onnx.numpy_helper").to_array(proto)
     except Exception as error:
-        raise GraphError(
-            f"{source}: the tensor {proto.name!r} cannot be read: {first_line(error)}"
-        ) from error
+        raise GraphError(f"{source}: the tensor {proto.name!r} cannot be read: {first_line(error)}") from error
     if kind not in ("float32", "int64", "int32", "bool", "float64", "int8", "uint8"):
         raise GraphError(
             f"{source}: the tensor {proto.name!r} is {kind}; weights are taken as the float32 that they are, "
@@ -147,13 +143,9 @@ def _opset(proto: Any, source: str) -> int:
     found = {each.domain: each.version for each in proto.opset_import}
     foreign = sorted({node.domain for node in proto.graph.node} - {"", "ai.onnx"})
     if foreign:
-        raise GraphError(
-            f"{source} uses operators of {', '.join(foreign)}; only those of ONNX itself are known"
-        )
+        raise GraphError(f"{source} uses operators of {', '.join(foreign)}; only those of ONNX itself are known")
     if len(proto.functions):
-        raise GraphError(
-            f"{source} defines functions of its own; inline them (onnx.inliner.inline_local_functions)"
-        )
+        raise GraphError(f"{source} defines functions of its own; inline them (onnx.inliner.inline_local_functions)")
     opset = found.get("", found.get("ai.onnx", 0))
     if not OLDEST_OPSET <= opset <= NEWEST_OPSET:
         raise GraphError(
@@ -172,7 +164,5 @@ def _declared(value: Any, source: str) -> InputInfo:
         shape[0] = 1  # a free batch size: the network is taken example by example
     if any(size <= 0 for size in shape):
         sizes = ", ".join(each.dim_param or str(each.dim_value) for each in kind.shape.dim)
-        raise GraphError(
-            f"{source}: {value.name!r} has shape [{sizes}]; every axis but the first needs a fixed size"
-        )
+        raise GraphError(f"{source}: {value.name!r} has shape [{sizes}]; every axis but the first needs a fixed size")
     return InputInfo(value.name, tuple(shape), type_name(kind.elem_type))

@@ -149,9 +149,7 @@ def _results(node: Any, where: str) -> list[str]:
     while len(names) > 1 and not names[-1] and node.op_type != "Split":
         names.pop()
     if not all(names):
-        raise GraphError(
-            f"{where} leaves out one of its results, which onnxruntime cannot run; name all of them"
-        )
+        raise GraphError(f"{where} leaves out one of its results, which onnxruntime cannot run; name all of them")
     return names
 
 

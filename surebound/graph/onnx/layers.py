@@ -23,9 +23,7 @@ def _list(call: Call, name: str, default: int, rank: int) -> list[int]:
     return values
 
 
-def _pads(
-    call: Call, size: list[int], kernel: list[int], strides: list[int], dilations: list[int]
-) -> list[list[int]]:
+def _pads(call: Call, size: list[int], kernel: list[int], strides: list[int], dilations: list[int]) -> list[list[int]]:
     """Return the padding of every axis of space, [before, after]."""
     rank, mode = len(size), call.attribute("auto_pad", "NOTSET")
     if mode in ("SAME_UPPER", "SAME_LOWER"):
@@ -57,9 +55,7 @@ def _kernel(call: Call, x: Value, weight: Tensor) -> list[int]:
     if len(kernel) not in (1, 2, 3) or len(x.item) != len(kernel) + 1:
         raise call.refuse(f"an input of shape {list(call.x.shape)} and a kernel of {list(weight.shape)}")
     if call.attribute("kernel_shape") not in (None, kernel):
-        raise call.refuse(
-            f"kernel_shape={call.attribute('kernel_shape')} and a kernel of {list(weight.shape)}"
-        )
+        raise call.refuse(f"kernel_shape={call.attribute('kernel_shape')} and a kernel of {list(weight.shape)}")
     return kernel
 
 
@@ -141,9 +137,7 @@ def _max_pool(call: Call) -> Operand:
         x, pads = _padded(call, x, pads, _LOWEST), [[0, 0] for _ in pads]
     ceil = bool(call.attribute("ceil_mode", 0))
     padding = [before for before, _ in pads]
-    return call.from_image(
-        call.emit(f"max_pool{rank}d.default", x, kernel, strides, padding, dilations, ceil)
-    )
+    return call.from_image(call.emit(f"max_pool{rank}d.default", x, kernel, strides, padding, dilations, ceil))
 
 
 @translates("AveragePool", reads=(*_POOL, "ceil_mode", "count_include_pad"))

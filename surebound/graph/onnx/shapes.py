@@ -135,9 +135,7 @@ def _concat(call: Call) -> Operand:
     try:
         made = call.emit("cat.default", held, axis if batched else axis + 1)
     except RuntimeError as error:
-        raise call.refuse(
-            f"shapes {', '.join(str(list(p.shape)) for p in parts)} along axis {axis}"
-        ) from error
+        raise call.refuse(f"shapes {', '.join(str(list(p.shape)) for p in parts)} along axis {axis}") from error
     return made.reshaped((1, *made.item)) if batched else made
 
 

@@ -102,9 +102,7 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
     )
     notes = notes_at(scale, f"Test image {values['index']}.")
     numbers = (
-        number(
-            bench, net, figure="figure-2", bound=values["bound"], sampled=values["sampled"], eps=values["eps"]
-        ),
+        number(bench, net, figure="figure-2", bound=values["bound"], sampled=values["sampled"], eps=values["eps"]),
     )
     return Drawn((), (_picture(values),), headline, notes, numbers)
 

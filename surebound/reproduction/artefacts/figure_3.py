@@ -108,9 +108,7 @@ def _accuracies(bench: Bench, curve: _Curve, key: str) -> list[float]:
 
 
 def _picture(bench: Bench, scale: Scale, curves: list[_Curve]) -> Figure:
-    values = {
-        (c.training.name, key): _accuracies(bench, c, key) for c in curves for key in ("verified", "pgd")
-    }
+    values = {(c.training.name, key): _accuracies(bench, c, key) for c in curves for key in ("verified", "pgd")}
     eps = [float(radius) for radius in _radii(scale)]
 
     def panel(axes: Axes, key: str, rival: str) -> None:
@@ -122,9 +120,7 @@ def _picture(bench: Bench, scale: Scale, curves: list[_Curve]) -> Figure:
                     axes.plot(eps, line, STYLES[net], color=colour, alpha=0.3, linewidth=1)
                 if lines:
                     best = [max(column) for column in zip(*lines, strict=True)]
-                    axes.plot(
-                        eps, best, STYLES[net], color=colour, linewidth=2.4, label=f"{METHODS[method]}, {net}"
-                    )
+                    axes.plot(eps, best, STYLES[net], color=colour, linewidth=2.4, label=f"{METHODS[method]}, {net}")
         axes.set_xlabel("ε")
         axes.set_ylim(0, 101)
         axes.margins(x=0.01)
@@ -169,9 +165,7 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
                proved=_accuracies(bench, c, "verified"), pgd=_accuracies(bench, c, "pgd"))
         for c in curves
     )  # fmt: skip
-    best = max(
-        (r for r in rows if r[0] == "IBP" and r[4] == "0.3"), key=lambda r: float(str(r[6]).split()[0])
-    )
+    best = max((r for r in rows if r[0] == "IBP" and r[4] == "0.3"), key=lambda r: float(str(r[6]).split()[0]))
     return Drawn(
         (table, trained(bench, [c.training for c in curves])),
         (_picture(bench, scale, curves),),

@@ -35,9 +35,7 @@ def _picture(frames: list[dict[str, Any]]) -> Figure:
             points = np.array(frame["outputs"])
             lower, upper = frame["lower"], frame["upper"]
             width, height = upper[0] - lower[0], upper[1] - lower[1]
-            axes.add_patch(
-                Rectangle((lower[0], lower[1]), width, height, fill=False, edgecolor=PROVED, linewidth=1.8)
-            )
+            axes.add_patch(Rectangle((lower[0], lower[1]), width, height, fill=False, edgecolor=PROVED, linewidth=1.8))
             axes.plot(points[:, 0], points[:, 1], ".", color=MUTED, markersize=1, rasterized=True)
             axes.set_xlim(lower[0] - 0.08 * width, upper[0] + 0.08 * width)
             axes.set_ylim(lower[1] - 0.08 * height, upper[1] + 0.08 * height)
@@ -76,9 +74,7 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
         f"The box is {first[1]} times as large as what is reached before training, "
         f"{last[1]} times after {last[0]} steps."
     )
-    numbers = (
-        computed(values, figure="figure-4", steps=last[0], rows=[list(row) for row in rows], network="toy"),
-    )
+    numbers = (computed(values, figure="figure-4", steps=last[0], rows=[list(row) for row in rows], network="toy"),)
     return Drawn((table,), (_picture(values["frames"]),), headline, numbers=numbers)
 
 

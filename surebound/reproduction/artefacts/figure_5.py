@@ -46,10 +46,7 @@ def _bands(bench: Bench, runs: list[Training]) -> dict[str, Band]:
             if m.get("kind") == "evaluation" and EPS in m.get("pgd_error", {}):
                 found["clean"].setdefault(m["step"], []).append(100 * (1 - m["clean_error"]))
                 found["pgd"].setdefault(m["step"], []).append(100 * (1 - m["pgd_error"][EPS]))
-    return {
-        key: [(step, *quartiles(values)) for step, values in sorted(steps.items())]
-        for key, steps in found.items()
-    }
+    return {key: [(step, *quartiles(values)) for step, values in sorted(steps.items())] for key, steps in found.items()}
 
 
 def draw(bench: Bench, scale: Scale) -> Drawn:
@@ -66,9 +63,7 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
                     steps, [b[2] for b in band], [b[3] for b in band], color=colour, alpha=0.18, linewidth=0
                 )
                 name = "no attack" if key == "clean" else "PGD, ε = 0.3"
-                axes.plot(
-                    steps, [b[1] for b in band], style, color=colour, label=f"{METHODS[method]}, {name}"
-                )
+                axes.plot(steps, [b[1] for b in band], style, color=colour, label=f"{METHODS[method]}, {name}")
         axes.set_xlabel("training step")
         axes.set_ylabel("accuracy, %")
         axes.set_ylim(top=101)
@@ -92,9 +87,7 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
         shortened(every),
     )
     finals = {m: b["pgd"][-1][1] for m, b in bands.items() if b["pgd"]}
-    headline = "PGD accuracy at ε = 0.3 at the end: " + ", ".join(
-        f"{METHODS[m]} {v:.1f} %" for m, v in finals.items()
-    )
+    headline = "PGD accuracy at ε = 0.3 at the end: " + ", ".join(f"{METHODS[m]} {v:.1f} %" for m, v in finals.items())
     numbers = tuple(number(bench, run, figure="figure-5") for run in every)
     return Drawn((trained(bench, every),), (figure,), headline + ".", notes, numbers)
 

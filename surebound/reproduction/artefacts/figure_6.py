@@ -45,9 +45,7 @@ def _networks(scale: Scale) -> dict[tuple[str, str], Training]:
 
 def plan(scale: Scale) -> WorkPlan:
     found = _networks(scale)
-    missing = tuple(
-        f"no preset {d}-small-{m} in this version" for d, m in RADII[scale] if (d, m) not in found
-    )
+    missing = tuple(f"no preset {d}-small-{m} in this version" for d, m in RADII[scale] if (d, m) not in found)
     return WorkPlan(tuple(found.values()), missing=missing, fake=fakes(scale, *{data for data, _ in found}))
 
 
@@ -113,9 +111,7 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
     for (data, method), weights in filters.items():
         run, radius = networks[(data, method)], RADII[scale][(data, method)].replace("-", "/")
         share, even = 100 * sparsity(weights), hoyer(weights)
-        rows.append(
-            (DATA[data], METHODS[method], radius or "–", run.schedule, f"{share:.1f} %", f"{even:.2f}")
-        )
+        rows.append((DATA[data], METHODS[method], radius or "–", run.schedule, f"{share:.1f} %", f"{even:.2f}"))
         numbers.append(number(bench, run, figure="figure-6", sparsity=share, hoyer=even))
     columns = ("data", "method", "ε train", "schedule", "weights near zero", "Hoyer sparsity")
     notes = notes_at(
@@ -134,9 +130,7 @@ def draw(bench: Bench, scale: Scale) -> Drawn:
     headline = "Weights near zero on MNIST: " + ", ".join(
         f"{METHODS[m]} {share}" for (d, m), share in found.items() if d == "mnist"
     )
-    return Drawn(
-        (table, trained(bench, networks.values())), (figure,), headline + ".", numbers=tuple(numbers)
-    )
+    return Drawn((table, trained(bench, networks.values())), (figure,), headline + ".", numbers=tuple(numbers))
 
 
 ARTEFACT = Artefact("figure-6", "filters", "First-layer filters", plan, draw)

@@ -32,9 +32,7 @@ METHODS = {
 DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "svhn": "SVHN", "imagenet64": "ImageNet 64x64"}
 
 
-def _q(
-    data: str, radius: str, who: str, clean: float, pgd: float | None, verified: float | None, net: str = ""
-) -> Row:
+def _q(data: str, radius: str, who: str, clean: float, pgd: float | None, verified: float | None, net: str = "") -> Row:
     return Row(data, radius, who, clean, pgd, verified, net=net, quoted=True)
 
 

@@ -99,9 +99,7 @@ def plan_of(found: Sequence[Line], scale: Scale) -> WorkPlan:
             key = line.check.network.name, line.check.cascade.name
             radii.setdefault(key, set()).update(line.check.radii)
             checks[key] = line.check
-    merged = tuple(
-        Check(c.network, tuple(sorted(radii[key])), c.cascade, c.images) for key, c in checks.items()
-    )
+    merged = tuple(Check(c.network, tuple(sorted(radii[key])), c.cascade, c.images) for key, c in checks.items())
     missing = tuple(dict.fromkeys(line.why_not for line in found if line.why_not))
     data = sorted({line.row.data for line in found if line.training is not None})
     return WorkPlan(tuple(trainings.values()), merged, missing=missing, fake=fakes(scale, *data))

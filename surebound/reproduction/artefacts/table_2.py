@@ -27,9 +27,7 @@ def _networks(scale: Scale) -> dict[str, Training]:
     methods = ("ibp",) if scale is Scale.SMOKE else tuple(IMAGENET)
     if scale is Scale.LAPTOP:
         return {}
-    return {
-        m: training(scale, "imagenet64", "wrn-10-10", m, "" if m == "nominal" else "1-255") for m in methods
-    }
+    return {m: training(scale, "imagenet64", "wrn-10-10", m, "" if m == "nominal" else "1-255") for m in methods}
 
 
 def _check(network: Training, scale: Scale) -> Check:

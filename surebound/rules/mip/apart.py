@@ -17,6 +17,5 @@ def encode_apart(
     """Encode the parts into which ``op`` cuts a tensor."""
     numbers = torch.arange(x.size).reshape(x.shape)
     return [
-        x.take(part.reshape(-1).numpy().astype(np.intp), tuple(part.shape))
-        for part in op(numbers, *args, **kwargs)
+        x.take(part.reshape(-1).numpy().astype(np.intp), tuple(part.shape)) for part in op(numbers, *args, **kwargs)
     ]

@@ -25,9 +25,7 @@ from surebound.rules.mip.expression import (
 Operand = Expression | Tensor | float | int
 
 
-def encode_sum(
-    encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Operand, *, alpha: float = 1
-) -> Expression:
+def encode_sum(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Operand, *, alpha: float = 1) -> Expression:
     """Encode x + alpha y."""
     a, b = broadcast(x, shape), broadcast(y, shape)
     matrix, constant = combine([(1.0, a), (float(alpha), b)], encoder.width)
@@ -45,9 +43,7 @@ def encode_difference(
 def encode_product(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Operand) -> Expression:
     """Encode x y where one of them is constant."""
     if isinstance(x, Expression) and isinstance(y, Expression):
-        raise BoundError(
-            "the product of two varying tensors is not piecewise linear: LP and MIP cannot follow it"
-        )
+        raise BoundError("the product of two varying tensors is not piecewise linear: LP and MIP cannot follow it")
     varying, factor = (x, y) if isinstance(x, Expression) else (y, x)
     slope = _numbers(factor, shape)
     return scale_and_shift(broadcast(varying, shape), slope, np.zeros_like(slope))
@@ -68,9 +64,7 @@ def encode_concatenation(
     return _joined(shape, parts, dim, np.concatenate)
 
 
-def encode_stack(
-    encoder: Encoder, shape: tuple[int, ...], parts: Sequence[Operand], dim: int = 0
-) -> Expression:
+def encode_stack(encoder: Encoder, shape: tuple[int, ...], parts: Sequence[Operand], dim: int = 0) -> Expression:
     """Encode tensors joined along a new axis."""
     return _joined(shape, parts, dim, np.stack)
 
@@ -79,8 +73,7 @@ def _joined(shape: tuple[int, ...], parts: Sequence[Operand], dim: int, join: An
     expressions = [_expression(part) for part in parts]
     offsets = np.cumsum([0, *(part.size for part in expressions)])
     numbers = [
-        np.arange(part.size).reshape(part.shape) + start
-        for part, start in zip(expressions, offsets, strict=False)
+        np.arange(part.size).reshape(part.shape) + start for part, start in zip(expressions, offsets, strict=False)
     ]
     return stack(expressions).take(join(numbers, axis=dim).ravel(), shape)
 
@@ -107,6 +100,4 @@ def _numbers(value: Operand, shape: tuple[int, ...]) -> Vector:
 
 
 def _array(value: Tensor | float | int) -> Vector:
-    return (
-        value.detach().double().numpy() if isinstance(value, Tensor) else np.asarray(value, dtype=np.float64)
-    )
+    return value.detach().double().numpy() if isinstance(value, Tensor) else np.asarray(value, dtype=np.float64)

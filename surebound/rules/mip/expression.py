@@ -39,9 +39,7 @@ class Expression:
     def take(self, index: Indices, shape: tuple[int, ...] | None = None) -> Expression:
         """Select entries, repeated or moved: index (E',)."""
         shape = shape if shape is not None else (len(index),)
-        return Expression(
-            self.matrix[index], self.constant[index], self.lower[index], self.upper[index], shape
-        )
+        return Expression(self.matrix[index], self.constant[index], self.lower[index], self.upper[index], shape)
 
     def bounded(self, lower: Vector, upper: Vector) -> Expression:
         """Intersect the bounds with another pair; NaN tells nothing."""
@@ -60,9 +58,7 @@ def stack(parts: list[Expression]) -> Expression:
     """Stack the entries of several expressions, one after the other: shape (sum of E,)."""
     width = max(part.matrix.shape[1] for part in parts)
     return Expression(
-        scipy.sparse.csr_array(
-            scipy.sparse.vstack([widened(part.matrix, width) for part in parts], format="csr")
-        ),
+        scipy.sparse.csr_array(scipy.sparse.vstack([widened(part.matrix, width) for part in parts], format="csr")),
         np.concatenate([part.constant for part in parts]),
         np.concatenate([part.lower for part in parts]),
         np.concatenate([part.upper for part in parts]),
@@ -72,9 +68,7 @@ def stack(parts: list[Expression]) -> Expression:
 
 def widened(matrix: scipy.sparse.csr_array, width: int) -> scipy.sparse.csr_array:
     """Return the matrix with zero columns added on the right."""
-    return scipy.sparse.csr_array(
-        (matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], width)
-    )
+    return scipy.sparse.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], width))
 
 
 Terms = Sequence[tuple[Vector | float, Expression]]
@@ -116,9 +110,7 @@ class Encoder:
         self._integral.append(np.full(count, integral))
         self.width += count
         columns = np.arange(start, self.width)
-        matrix = scipy.sparse.csr_array(
-            (np.ones(count), columns, np.arange(count + 1)), shape=(count, self.width)
-        )
+        matrix = scipy.sparse.csr_array((np.ones(count), columns, np.arange(count + 1)), shape=(count, self.width))
         return Expression(matrix, np.zeros(count), lower, upper, shape if shape is not None else (count,))
 
     def at_least(self, terms: Terms, bound: Vector | float) -> None:

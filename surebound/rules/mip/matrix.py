@@ -26,9 +26,7 @@ _CHUNK = 1 << 22  # numbers of a batch of unit vectors
 Apply = Callable[[Tensor], Tensor]  # (N, *in) float64 -> (N, *out)
 
 
-def affine_matrix(
-    apply: Apply, in_shape: tuple[int, ...], moves: bool
-) -> tuple[scipy.sparse.csr_array, Vector]:
+def affine_matrix(apply: Apply, in_shape: tuple[int, ...], moves: bool) -> tuple[scipy.sparse.csr_array, Vector]:
     """Return A (out, in) and b (out,) of an affine map of examples of shape ``in_shape`` (no batch axis)."""
     zero = apply(torch.zeros(1, *in_shape, dtype=torch.float64))
     constant = zero.reshape(-1).numpy()
@@ -59,9 +57,7 @@ def _probed(apply: Apply, in_shape: tuple[int, ...], zero: Tensor) -> scipy.spar
         blocks.append(scipy.sparse.csr_array(columns.reshape(count, -1).numpy()))
         entries += blocks[-1].nnz
         if entries > MOST_ENTRIES:
-            raise BoundError(
-                f"an operator's matrix has more than {MOST_ENTRIES} entries: too large for LP and MIP"
-            )
+            raise BoundError(f"an operator's matrix has more than {MOST_ENTRIES} entries: too large for LP and MIP")
     return scipy.sparse.csr_array(scipy.sparse.vstack(blocks, format="csr").T)
 
 
@@ -73,9 +69,7 @@ def conv2d_matrix(
     channels_out, per_group = weight.shape[0], math.prod(weight.shape[1:])
     positions = math.prod(out_shape[1:])
     if channels_out * positions * per_group > MOST_ENTRIES:
-        raise BoundError(
-            f"a convolution's matrix has more than {MOST_ENTRIES} entries: too large for LP and MIP"
-        )
+        raise BoundError(f"a convolution's matrix has more than {MOST_ENTRIES} entries: too large for LP and MIP")
     size = math.prod(in_shape)
     numbers = torch.arange(1, size + 1, dtype=torch.float64).reshape(1, *in_shape)
     windows = F.unfold(numbers, weight.shape[2:], dilation, padding, stride)
@@ -87,9 +81,7 @@ def conv2d_matrix(
     columns = np.broadcast_to(inputs.transpose(0, 2, 1)[:, None], data.shape)
     rows = np.broadcast_to(np.arange(channels_out * positions).reshape(*data.shape[:3], 1), data.shape)
     used = (columns >= 0) & (data != 0)
-    return scipy.sparse.csr_array(
-        (data[used], (rows[used], columns[used])), shape=(channels_out * positions, size)
-    )
+    return scipy.sparse.csr_array((data[used], (rows[used], columns[used])), shape=(channels_out * positions, size))
 
 
 def in_double(value: Any) -> Any:

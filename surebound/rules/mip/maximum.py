@@ -81,9 +81,7 @@ def encode_larger(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Opera
 
 def encode_smaller(encoder: Encoder, shape: tuple[int, ...], x: Operand, y: Operand) -> Expression:
     """Encode minimum(x, y) = -maximum(-x, -y)."""
-    return _negated(
-        encode_larger(encoder, shape, _negated(broadcast(x, shape)), _negated(broadcast(y, shape)))
-    )
+    return _negated(encode_larger(encoder, shape, _negated(broadcast(x, shape)), _negated(broadcast(y, shape))))
 
 
 def encode_largest(

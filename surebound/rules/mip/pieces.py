@@ -28,9 +28,7 @@ def encode_pieces(encoder: Encoder, pieces: Pieces, x: Expression) -> Expression
         index = np.flatnonzero(chosen)
         if len(index):
             bent = encoder.materialised(x.take(index), _DENSE)
-            y = replaced(
-                y, index, encode(encoder, bent, breaks, slopes, intercepts, first[index], last[index])
-            )
+            y = replaced(y, index, encode(encoder, bent, breaks, slopes, intercepts, first[index], last[index]))
     return y
 
 

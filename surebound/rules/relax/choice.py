@@ -103,9 +103,7 @@ def choose(ctx: Context, x: Interval, windows: Tensor, shape: Sequence[int], sig
     )
 
 
-def _rounding_bounds(
-    ctx: Context, x: Interval, windows: Tensor, index: Tensor, like: Tensor
-) -> tuple[Tensor, Tensor]:
+def _rounding_bounds(ctx: Context, x: Interval, windows: Tensor, index: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
     """Bound the rounding and underflow of the sum of coefficients that an entry of several windows gets."""
     zero = torch.zeros(x.shape[0], dtype=torch.float64, device=like.device)
     if ctx.soundness is Soundness.NONE:

@@ -34,9 +34,7 @@ class _Within(torch.autograd.Function):
     """Known ends, centre and radius (B, *n) -> the tighter ends."""
 
     @staticmethod
-    def forward(
-        ctx: Any, lower: Tensor, upper: Tensor, center: Tensor, radius: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, lower: Tensor, upper: Tensor, center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
         low, high = ends.within(lower, upper, center, radius)
         ctx.save_for_backward(lower, upper, low, high)
         return low, high

@@ -63,9 +63,7 @@ class _Along(torch.autograd.Function):
         return torch.addcmul(g_a, over, v) if ctx.needs_input_grad[0] else None, g_v
 
 
-def pull_lines(
-    a: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor, more: Tensor
-) -> tuple[Tensor, Tensor]:
+def pull_lines(a: Tensor, lower: Tensor | None, upper: Tensor, top: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
     """Take rows back through lines (``rows.pull``) with a written-out gradient; lower (B, *n) or None."""
     result: tuple[Tensor, Tensor] = _Pull.apply(a, lower, upper, top, more)  # type: ignore[no-untyped-call]
     return result

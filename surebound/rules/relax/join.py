@@ -35,9 +35,7 @@ class Join:
     def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
         offset = torch.zeros(a.shape[:2], dtype=torch.float64, device=a.device)
         back = []
-        for part, constant in zip(
-            torch.split(a, list(self.sizes), self.dim + 1), self.constants, strict=True
-        ):
+        for part, constant in zip(torch.split(a, list(self.sizes), self.dim + 1), self.constants, strict=True):
             if constant is None:
                 back.append(part.squeeze(self.dim + 1) if self.stacked else part)
             else:
@@ -55,9 +53,7 @@ class Join:
         return torch.cat(shaped, self.dim)
 
     def select(self, index: Index) -> Join:
-        return dataclasses.replace(
-            self, constants=tuple(None if c is None else c[index] for c in self.constants)
-        )
+        return dataclasses.replace(self, constants=tuple(None if c is None else c[index] for c in self.constants))
 
 
 def join_parts(ctx: Context, parts: Sequence[Any], dim: int = 0, *, stacked: bool = False) -> Join | None:

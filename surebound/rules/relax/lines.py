@@ -49,9 +49,7 @@ class Pulled:
 
     coefficients: tuple[Tensor, ...]  # each (S, B, *operand)
     offset: Tensor  # (S, B), float64
-    priced: Tensor | None = (
-        None  # (S, B), float64: of the first coefficients, what ``Lines.pull`` was asked for
-    )
+    priced: Tensor | None = None  # (S, B), float64: of the first coefficients, what ``Lines.pull`` was asked for
 
 
 class Relaxation(Protocol):
@@ -115,9 +113,7 @@ class Lines:
             found = pull_lines(a, None if exact else below, above, self.upper_intercept, self.absolute)
             return Pulled((found[0],), found[1])
         bottom, top = self.lower_intercept, self.upper_intercept
-        back, offset, priced = rows.pull(
-            a, None if exact else below, above, bottom, top, self.absolute, price
-        )
+        back, offset, priced = rows.pull(a, None if exact else below, above, bottom, top, self.absolute, price)
         return Pulled((back,), offset, priced)
 
     def _lower(self, slope: Tensor | None) -> tuple[Slope, ...]:
@@ -152,8 +148,7 @@ class Lines:
     def _spread(self, back: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Sum over the axes along which an operand was broadcast."""
         return tuple(
-            reduce_to(b, torch.Size((b.shape[1], *shape[1:])))
-            for b, shape in zip(back, self.shapes, strict=True)
+            reduce_to(b, torch.Size((b.shape[1], *shape[1:]))) for b, shape in zip(back, self.shapes, strict=True)
         )
 
     def select(self, index: Index) -> Lines:
@@ -199,9 +194,7 @@ def lines(
         lower_intercept = round_down(lower_intercept - outward * lower_intercept.abs(), dtype)
         upper_intercept = round_up(upper_intercept + outward * upper_intercept.abs(), dtype)
     shapes = tuple(x.shape for x in operands)
-    return Lines(
-        shapes, tuple(lower), tuple(upper), lower_intercept, upper_intercept, absolute, free, free_range
-    )
+    return Lines(shapes, tuple(lower), tuple(upper), lower_intercept, upper_intercept, absolute, free, free_range)
 
 
 def _rounding_bound(
@@ -209,9 +202,7 @@ def _rounding_bound(
 ) -> Tensor:
     """Bound the rounding error (B, *out) of a * slope, summed over the entries that one x was broadcast to."""
     wide = x.magnitude.double().expand(out)
-    size = (
-        slope.double().abs().expand(out) if isinstance(slope, Tensor) else torch.full_like(wide, abs(slope))
-    )
+    size = slope.double().abs().expand(out) if isinstance(slope, Tensor) else torch.full_like(wide, abs(slope))
     repeats = math.prod(out) // max(1, x.shape.numel())
     if repeats <= 1:  # a slope of 0 or +-1 is used without rounding
         size = torch.where(size == 1, torch.zeros_like(size), size)

@@ -71,10 +71,7 @@ def minimum_lines(ctx: Context, x: Operand, y: Operand) -> Lines:
 def _extreme(ctx: Context, x: Operand, y: Operand, sign: float) -> Lines:
     varying = [v for v in (x, y) if isinstance(v, Interval)]
     dtype = varying[0].dtype
-    ends = [
-        (v.lower, v.upper) if isinstance(v, Interval) else (torch.as_tensor(v, dtype=dtype),) * 2
-        for v in (x, y)
-    ]
+    ends = [(v.lower, v.upper) if isinstance(v, Interval) else (torch.as_tensor(v, dtype=dtype),) * 2 for v in (x, y)]
     shape = joint_shape(x, y)
     (x_low, x_high), (y_low, y_high) = (tuple(v.expand(shape).double() for v in e) for e in ends)
     # d = x - y for the maximum, y - x for the minimum; the extreme is y + sign * relu(d).
@@ -82,9 +79,7 @@ def _extreme(ctx: Context, x: Operand, y: Operand, sign: float) -> Lines:
     low, high = low.clamp(max=0), high.clamp(min=0)
     width = torch.where(high > low, high - low, torch.ones_like(low))
     chord = (high / width).to(dtype).nan_to_num(1.0).clamp(0, 1).double()
-    chord = torch.where(
-        low == 0, torch.ones_like(chord), torch.where(high == 0, torch.zeros_like(chord), chord)
-    )
+    chord = torch.where(low == 0, torch.ones_like(chord), torch.where(high == 0, torch.zeros_like(chord), chord))
     at_low = torch.where(chord == 0, torch.zeros_like(low), -chord * low)
     at_high = torch.where(chord == 1, torch.zeros_like(low), (1 - chord) * high)
     top = torch.maximum(at_low, at_high) * (1 + FEW_ROUNDINGS) + FEW_ROUNDINGS * (high - low)

@@ -28,9 +28,7 @@ from surebound.rules.relax.lines import Lines, lines
 #: Parts of the grid.
 PARTS = 32
 
-Curvature = Callable[
-    ..., Tensor
-]  # (lower, upper, *parameters of the operator) -> bound of |f''| between them
+Curvature = Callable[..., Tensor]  # (lower, upper, *parameters of the operator) -> bound of |f''| between them
 
 
 @dataclass(frozen=True)
@@ -104,9 +102,7 @@ def _better(line: _PointwiseLine, flat: _PointwiseLine, middle: Tensor, sign: fl
     """Choose the line that is closer at the middle; the flat one where the other is not a number."""
     keep = sign * (line.slope.double() * middle + line.intercept) >= sign * flat.intercept
     keep = keep & line.slope.isfinite() & line.intercept.isfinite()
-    return _PointwiseLine(
-        torch.where(keep, line.slope, flat.slope), torch.where(keep, line.intercept, flat.intercept)
-    )
+    return _PointwiseLine(torch.where(keep, line.slope, flat.slope), torch.where(keep, line.intercept, flat.intercept))
 
 
 def _own_error(ctx: Context, f: Activation, out: Interval) -> Tensor:
@@ -121,9 +117,7 @@ def _own_error(ctx: Context, f: Activation, out: Interval) -> Tensor:
     return jump + ((f.ulps + 1) * size + f.absolute) * rate + (f.underflow + 2) * least
 
 
-def _tangent_and_chord(
-    f: Activation, x: Interval, low: Tensor, high: Tensor
-) -> tuple[_PointwiseLine, _PointwiseLine]:
+def _tangent_and_chord(f: Activation, x: Interval, low: Tensor, high: Tensor) -> tuple[_PointwiseLine, _PointwiseLine]:
     """Return the lower and upper line: tangent at the middle and chord, on the sides where they belong."""
     middle, derivative = (low + high) / 2, f.derivative
     if derivative is None:
@@ -170,8 +164,7 @@ def _grid(
     points = [low + step * i for i in range(parts)] + [high]
     # A number as the network reads it.
     rounded = (
-        (kink.to(x.dtype) if isinstance(kink, Tensor) else torch.full_like(x.lower, kink)).double()
-        for kink in kinks
+        (kink.to(x.dtype) if isinstance(kink, Tensor) else torch.full_like(x.lower, kink)).double() for kink in kinks
     )
     points += [torch.minimum(torch.maximum(kink, low), high) for kink in rounded]
     for point in points:

@@ -36,9 +36,7 @@ from surebound.rules.registry import Context
 from surebound.rules.relax.lines import Index, Pulled
 from surebound.rules.vjp import vjp_adjoint
 
-Bilinear = Callable[
-    [Tensor, Tensor], Tensor
-]  # per example: (B, *x), (B, *y) -> (B, *out); y may be a constant
+Bilinear = Callable[[Tensor, Tensor], Tensor]  # per example: (B, *x), (B, *y) -> (B, *out); y may be a constant
 
 
 @dataclass(frozen=True)

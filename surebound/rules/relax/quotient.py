@@ -66,9 +66,7 @@ class _Inverse:
         )
 
 
-def _plane(
-    r: _Inverse, x_at: Tensor, r_at: Tensor, shape: torch.Size, *, lower: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+def _plane(r: _Inverse, x_at: Tensor, r_at: Tensor, shape: torch.Size, *, lower: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Return slopes in x and y and the intercept of r_at x + x_at r - x_at r_at with r replaced by its line.
 
     For a constant x, r_at = 0 leaves x_at r.

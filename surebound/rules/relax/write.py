@@ -107,9 +107,7 @@ def _rounding_bounds(ctx: Context, varying: Sequence[Interval], index: Tensor) -
     return error, 16.0 * rows.shape[1] * repeats * tiny(dtype) * (1 + sizes.amax(1))
 
 
-def write(
-    op: Callable[..., Tensor], ctx: Context, x: Any, source: Any, *args: Any, **kwargs: Any
-) -> Written | None:
+def write(op: Callable[..., Tensor], ctx: Context, x: Any, source: Any, *args: Any, **kwargs: Any) -> Written | None:
     """Relax slice_scatter and its like: (x, source, constant places)."""
     return written(ctx, lambda a, b: op(a, b, *args, **kwargs), (x, source))
 

@@ -37,9 +37,7 @@ def candidates(reduced: Reduced, own: Tensor, gaps: Tensor, domains: Domains, co
     return torch.stack(both, 2).flatten(1)[:, :count]
 
 
-def choose(
-    passes: Passes, row: TargetRow, own: Tensor, entries: Tensor, domains: Domains, probe: Adam
-) -> Domains:
+def choose(passes: Passes, row: TargetRow, own: Tensor, entries: Tensor, domains: Domains, probe: Adam) -> Domains:
     """Cut every sub-problem at one of its candidates (N, k) into two halves. row: what each is bounded for."""
     count = entries.shape[1]
     index = torch.arange(len(domains)).repeat_interleave(count)

@@ -24,9 +24,7 @@ class Domains:
         return len(self.case)
 
     def __getitem__(self, index: Tensor) -> Domains:
-        return Domains(
-            self.case[index], self.weights[index], self.m[index], self.upper[index], self.rounding[index]
-        )
+        return Domains(self.case[index], self.weights[index], self.m[index], self.upper[index], self.rounding[index])
 
     @classmethod
     def cat(cls, parts: list[Domains]) -> Domains:

@@ -66,9 +66,7 @@ def best_point(targets: Targets, leaf: Domains, solve: Solve) -> Tensor | None:
     return None if program is None else program.point(solve(program.problem()))
 
 
-def _pulled(
-    passes: Passes, a: Tensor, offset: Tensor, m: Multipliers, rounding_size: Tensor | None = None
-) -> Pass:
+def _pulled(passes: Passes, a: Tensor, offset: Tensor, m: Multipliers, rounding_size: Tensor | None = None) -> Pass:
     return passes.pull(a, offset, m.to(torch.float64), rounding_size)
 
 
@@ -162,9 +160,7 @@ def _splits(passes: Passes, m: Multipliers) -> _Affine:
     return _Affine(np.concatenate(matrix), np.concatenate(constant))
 
 
-def _contradiction(
-    splits: _Affine, lower: Vector, upper: Vector, bound: float, solve: Solve
-) -> Vector | None:
+def _contradiction(splits: _Affine, lower: Vector, upper: Vector, bound: float, solve: Solve) -> Vector | None:
     """Return multipliers for a leaf that holds no input: those of the least total violation, scaled up."""
     count, inputs = splits.matrix.shape
     elastic = MathProgram(

@@ -29,9 +29,7 @@ class Programs:
     ``witness`` is set as soon as an attack from one of their solutions succeeds.
     """
 
-    def __init__(
-        self, targets: Targets, attack: ReducedAttack, solve: Solve, left: Callable[[], float]
-    ) -> None:
+    def __init__(self, targets: Targets, attack: ReducedAttack, solve: Solve, left: Callable[[], float]) -> None:
         self._targets, self._attack, self._solve, self._left = targets, attack, solve, left
         self._began, self._walking, self._solving = time.monotonic(), 0.0, 0.0  # seconds
         self._solved, self._closed = 0, 0

@@ -22,9 +22,7 @@ _REGIONS = 8  # at most, from one point
 _BEYOND = 0.01  # of the way to a region's best point: how far beyond it the next region is looked for
 
 
-def walk(
-    targets: Targets, start: Tensor, case: Tensor, solve: Solve, go_on: Callable[[], bool]
-) -> Iterator[Tensor]:
+def walk(targets: Targets, start: Tensor, case: Tensor, solve: Solve, go_on: Callable[[], bool]) -> Iterator[Tensor]:
     """Yield points (n,) with ever larger smallest rows of a case (1,), from ``start`` (n,); float64 passes."""
     passes, x, best = targets.passes, start.double(), -torch.inf
     for _ in range(_REGIONS):

@@ -48,9 +48,7 @@ def optimum(targets: Targets, domain: Domains, own: Tensor, solve: Solve) -> Opt
     n, count = passes.inputs, passes.unstable
     through = torch.from_numpy(-outcome.row_duals[:count]).unsqueeze(0)
     found = passes.pull_through(row.a, row.offset, domain.m.signs, through, row.rounding_size)
-    x, y, z = (
-        torch.from_numpy(part.copy()) for part in np.split(outcome.point, [n, n + count, n + 2 * count])[:3]
-    )
+    x, y, z = (torch.from_numpy(part.copy()) for part in np.split(outcome.point, [n, n + count, n + 2 * count])[:3])
     gaps = (y - passes.activated(z.unsqueeze(0))).clamp(min=0)
     return Optimum(float(passes.upper(found)), x.clamp(passes.lower, passes.upper_end), gaps)
 

@@ -78,11 +78,7 @@ class SignSplitter:
     ) -> SignSplitter:
         """Reduce the network over the box of that number for all rows of the question's cases."""
         cases = question.cases
-        c = (
-            cases.c.flatten(0, 1).to(box.lower.dtype)
-            if cases.c.dtype != torch.float64
-            else cases.c.flatten(0, 1)
-        )
+        c = cases.c.flatten(0, 1).to(box.lower.dtype) if cases.c.dtype != torch.float64 else cases.c.flatten(0, 1)
         reduced = reduce_network(program, box, c, mode, d=cases.finite_d.flatten())
         return cls(reduced, number, question, workspace, options, tree)
 
@@ -191,6 +187,4 @@ class SignSplitter:
         if not bool(proved(upper)) and tree.witness is None and tree.left > 0:
             tree.within_rounding = self.options.reals  # else a counterexample may still turn up elsewhere
             name = int(self._numbers[leaf.case])
-            tree.undecided = (
-                f"case {name}: a leaf's bound is {float(upper):.3g}, too close to 0 for its rounding"
-            )
+            tree.undecided = f"case {name}: a leaf's bound is {float(upper):.3g}, too close to 0 for its rounding"

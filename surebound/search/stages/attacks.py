@@ -24,9 +24,7 @@ def labels_of(questions: Questions) -> Labels:
 
 def _search(method: Attack, questions: Questions, workspace: Workspace) -> list[Finding]:
     labels = labels_of(questions).labels
-    result = attack(
-        workspace.model, questions.region, labels, method, seed=questions.seed, names=questions.indices
-    )
+    result = attack(workspace.model, questions.region, labels, method, seed=questions.seed, names=questions.indices)
     pairs = zip(result.adversarial, result.success.tolist(), strict=True)
     return [Finding(witness=x.detach() if broken else None) for x, broken in pairs]
 
@@ -70,8 +68,6 @@ class MultiTargetedAttack(Stage):
             result = attack(
                 workspace.model, part.region, None, method, spec=LinearSpec(rows), seed=part.seed, names=part.indices
             )  # fmt: skip
-            for place, x, broken in zip(
-                places.tolist(), result.adversarial, result.success.tolist(), strict=True
-            ):
+            for place, x, broken in zip(places.tolist(), result.adversarial, result.success.tolist(), strict=True):
                 findings[place] = Finding(witness=x.detach() if broken else None)
         return findings

@@ -45,9 +45,7 @@ class _Programs(Stage):
 
     def __post_init__(self) -> None:
         if self.tighten < 0 or not 0 <= self.tighten_share <= 1:
-            raise InputError(
-                f"{self}: tighten must be 0 or more ReLUs, tighten_share a share of the time, 0 to 1"
-            )
+            raise InputError(f"{self}: tighten must be 0 or more ReLUs, tighten_share a share of the time, 0 to 1")
 
     def check(self) -> None:
         find(self.solver)
@@ -97,9 +95,7 @@ class _Programs(Stage):
     def _solve(
         self, workspace: Workspace, problem: MathProgram, clock: _Clock, above: float | None = None
     ) -> SolverOutcome:
-        limits = Limits(
-            SOLVER_FEASIBILITY, clock.left, self.memory_bytes, prove_below=0.0, falsify_above=above
-        )
+        limits = Limits(SOLVER_FEASIBILITY, clock.left, self.memory_bytes, prove_below=0.0, falsify_above=above)
         return workspace.solver(self.solver).solve(problem, limits)
 
 

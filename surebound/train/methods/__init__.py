@@ -15,9 +15,7 @@ METHODS: dict[str, type[Method]] = {}
 def register(method: type[Method]) -> type[Method]:
     """Make a method known to configurations under its `name`; usable as a decorator."""
     if METHODS.get(method.name, method) is not method:
-        raise ValueError(
-            f"a training method named {method.name!r} is registered already: {METHODS[method.name]}"
-        )
+        raise ValueError(f"a training method named {method.name!r} is registered already: {METHODS[method.name]}")
     METHODS[method.name] = method
     return method
 

@@ -37,9 +37,7 @@ class Adversarial(Method):
         """CE at the attacked images."""
         images = self.attack(batch) if batch.epsilon > 0 else batch.images
         logits = batch.model(images)  # (B, K)
-        return Loss(
-            cross_entropy(logits, batch.labels), {"attacked_error": error(logits.detach(), batch.labels)}
-        )
+        return Loss(cross_entropy(logits, batch.labels), {"attacked_error": error(logits.detach(), batch.labels)})
 
     def attack(self, batch: Batch) -> Tensor:
         """Images (B, C, H, W) in the ball and the clip range that raise the cross-entropy."""

@@ -63,9 +63,7 @@ class CROWNIBP(Method):
             scalars["verified_error"] = verified_error(margins, batch.labels)
         return batch.mixed(done.logits if batch.kappa > 0.0 else None, robust, scalars)
 
-    def _robust(
-        self, batch: Batch, done: TrainingPass, interval: Tensor, beta: float
-    ) -> tuple[Tensor, Tensor]:
+    def _robust(self, batch: Batch, done: TrainingPass, interval: Tensor, beta: float) -> tuple[Tensor, Tensor]:
         """The loss of the bounds, and the best margins (B, K) known, without gradients."""
         if beta == 0.0:
             return cross_entropy(interval, batch.labels), interval.detach()

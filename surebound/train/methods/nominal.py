@@ -18,6 +18,4 @@ class Nominal(Method):
     def loss(self, batch: Batch) -> Loss:
         """CE(z, y)."""
         logits = batch.model(batch.images)  # (B, K)
-        return Loss(
-            cross_entropy(logits, batch.labels), {"clean_error": error(logits.detach(), batch.labels)}
-        )
+        return Loss(cross_entropy(logits, batch.labels), {"clean_error": error(logits.detach(), batch.labels)})

@@ -64,9 +64,7 @@ class Wong(Method):
         """Margins (B, K) to minimise: bounds, or estimates of them."""
         region = Interval(*box(batch.images, batch.epsilon, batch.clip))
         if self.projections == 0:
-            relaxed = relax(
-                batch.program, region, Soundness.NONE, own=True, slopes="upper", memory=self.memory
-            )
+            relaxed = relax(batch.program, region, Soundness.NONE, own=True, slopes="upper", memory=self.memory)
             return bound_margins(relaxed, batch.labels)
         done = batch.bounded(clean=False, keep=values_to_keep(batch.program))
         if batch.epsilon == 0.0 and done.margins is not None:  # a point needs no estimate

@@ -84,9 +84,7 @@ class _Tasks:
 
     estimated: dict[str, list[str]]  # by name of a call: the values whose norms are estimated before it
     following: list[str]  # activations whose value's bounds follow from those
-    signs: set[
-        str
-    ]  # of those whose norms are estimated: values that only ReLUs read, and whose bounds are not read
+    signs: set[str]  # of those whose norms are estimated: values that only ReLUs read, and whose bounds are not read
 
     @property
     def names(self) -> list[str]:
@@ -130,9 +128,7 @@ def _draw(relaxed: Relaxed, projections: Projections) -> dict[str, Tensor]:
     """Draw columns (k, 1, *value) of the input's errors and of those that calls add, once for the whole batch."""
     like = relaxed.bounds[relaxed.program.graph.input].center
     names = [relaxed.program.graph.input]
-    names += [
-        n.name for n in bounded_calls(relaxed.constants) if not isinstance(relaxed.steps[n.name], AffineStep)
-    ]
+    names += [n.name for n in bounded_calls(relaxed.constants) if not isinstance(relaxed.steps[n.name], AffineStep)]
     return {
         name: cauchy((projections.count, 1, *relaxed.bounds[name].shape[1:]), projections.generator, like)
         for name in names
@@ -161,9 +157,7 @@ def _estimated(relaxed: Relaxed, noise: dict[str, Tensor], tasks: _Tasks, at: sl
 
     if not torch.is_grad_enabled():
         return walk()
-    again: tuple[Tensor, ...] = torch.utils.checkpoint.checkpoint(
-        walk, use_reentrant=False, preserve_rng_state=False
-    )
+    again: tuple[Tensor, ...] = torch.utils.checkpoint.checkpoint(walk, use_reentrant=False, preserve_rng_state=False)
     return again
 
 
