@@ -81,7 +81,7 @@ def test_channels_that_are_off_are_really_left_out(monkeypatch):
     backward: list[tuple[int, ...]] = []
     original = engine.layer_of
 
-    def spying(node: Node, rest: Sequence[object]) -> layouts.Layer | None:
+    def spying(node: Node, rest: Sequence[object]) -> layouts.WeightedLayer | None:
         layer = original(node, rest)
 
         def product(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
@@ -92,7 +92,7 @@ def test_channels_that_are_off_are_really_left_out(monkeypatch):
             backward.append(tuple(w.shape[:2]))
             return layer.backward(g, x, w, need)
 
-        return layouts.Layer(product, gradient, layer.input_gradient)
+        return layouts.WeightedLayer(product, gradient, layer.input_gradient)
 
     monkeypatch.setattr(engine, "layer_of", spying)
     run(net, torch.rand(4, 1, 12, 12), torch.zeros(4, dtype=torch.long))

@@ -113,7 +113,7 @@ def test_cases_of_different_boxes_and_widths() -> None:
         layer.weight.fill_(1.0), layer.bias.zero_()
     cases = Cases(
         torch.ones(2, 2, 1, dtype=torch.float64),
-        torch.tensor([[-0.6, math.inf], [-0.6, -0.7]], dtype=torch.float64),
+        torch.tensor([[-0.6, math.inf], [-0.6, -0.9999]], dtype=torch.float64),
         torch.tensor([[0.0], [0.5]]),
         torch.tensor([[0.5], [1.0]]),
         torch.tensor([0, 1]),

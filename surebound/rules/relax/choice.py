@@ -50,7 +50,7 @@ class Choice:
         a = a * self.sign
         positive = a.clamp(min=0)
         negative = a - positive
-        kept = (negative + positive * self.sure).flatten(2)  # (S, B, N)
+        kept = (negative + positive * self.sure).reshape(*a.shape[:2], math.prod(a.shape[2:]))  # (S, B, N)
         flat = kept.new_zeros(*a.shape[:2], math.prod(self.in_shape[1:]))
         flat = flat.scatter_add(2, by_rows(self.index).expand(kept.shape), kept)
         offset = dot(positive, self.top) - dot(negative, self.error) + self.absolute
