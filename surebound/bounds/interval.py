@@ -43,11 +43,16 @@ def interval_bounds(
     mode = Soundness.of(soundness)
     check_region(region)
     program = program_of(model, region.reference)
-    start = region.interval(mode)
-    result = propagate(program, Owned.taking(start) if region.makes_memory else start, mode)
+    result = propagate(program, _start(region, mode), mode)
     if mode is Soundness.NONE:
         return result
     return Interval(*no_information(result.lower, result.upper))
+
+
+def _start(region: Region, mode: Soundness) -> Interval:
+    """Return the bounds of the input, to be overwritten if their memory is their own; nobody else may hold them."""
+    bounds = region.interval(mode)
+    return Owned.taking(bounds) if region.makes_memory else bounds
 
 
 def propagate(

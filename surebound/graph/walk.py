@@ -27,9 +27,9 @@ def forward(steps: Steps, env: Env, visit: Visit, stop: str | None = None) -> En
         if stop in env:
             break
         if node.name not in env:
-            value = visit(node, env)
-            if value is not None:
-                env[node.name] = value
+            env[node.name] = visit(node, env)  # no name of our own: whoever overwrites a value holds all of it
+            if env[node.name] is None:
+                del env[node.name]
         for name in dying:
             env.pop(name, None)
     return env

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import surebound as sb
+from benchmarks.common import peak_bytes
 from surebound.bounds.interval import overwriting
 from surebound.graph import program_of
 from surebound.rules import affine
@@ -103,3 +104,13 @@ def test_the_caller_s_region_is_never_overwritten(mode):
             assert torch.equal(first.lower, again.lower)
             assert torch.equal(first.upper, again.upper)
     assert all(torch.equal(a, b) for a, b in zip((x, low, high), kept, strict=True))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_chain_holds_three_of_its_largest_values_at_a_time(mode):
+    """The two of a product's result and one of its argument's: whoever keeps a reference to more shows here."""
+    torch.manual_seed(0)
+    net = sb.models.small().eval().requires_grad_(False)
+    region, largest = sb.LinfBall(torch.rand(100, 1, 28, 28), "1/10", clip=(0, 1)), 4 * 100 * 32 * 10 * 10
+    sb.interval_bounds(net, region, mode)  # traced, and kernels built
+    assert peak_bytes(lambda: sb.interval_bounds(net, region, mode)) / largest <= 3.2
