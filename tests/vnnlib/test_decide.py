@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from surebound.search import rule as module
 from surebound.search.question import Finding, Proof
 from surebound.search.stages import branch
 from surebound.verdict import Status
+from surebound.vnnlib.problem import build
 from surebound.vnnlib.query import Query
 from surebound.vnnlib.runtime import Session
 from surebound.vnnlib.solve import Answer, decide
@@ -349,3 +351,24 @@ def test_time_ends_the_search() -> None:
     answer = ask(text, 1, N=content)
     assert answer.status in (Status.TIMEOUT, UNSAT, SAT)
     assert answer.seconds < 15
+
+
+def test_over_the_reals_rounding_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A margin below float32's rounding: proved over the reals by bounds in float64, without any solver's tolerance."""
+    monkeypatch.setattr(module, "FEW_INPUTS", 0)
+    content = dense([[[1.0, -1.0], [1.0, 1.0]], [[1.0], [1.0]]], [[0.0, 0.0], [0.0]])  # relu(x0 + x1) + relu(x1 - x0)
+    verdicts = {}
+    for dtype in ("float32", "real"):
+        text = VERSION + declare(2, 1, dtype) + between([0, 0], [1, 1]) + "(assert (>= Y[0,0] 2.0000001))"
+        verdicts[dtype] = ask(text, 60, N=content)
+    assert verdicts["float32"].status is not UNSAT
+    assert (verdicts["real"].status, verdicts["real"].float_sound) == (UNSAT, False)
+
+
+def test_a_network_in_float64_has_the_same_weights_and_names_no_other_dtype() -> None:
+    network = build(parse_query(VERSION + declare(2, 1) + between([0, 0], [1, 1]) + "(assert (>= Y[0,0] 1.0))"),
+                    {"N": model(SUM)}).network  # fmt: skip
+    wide = copy.deepcopy(network).double()
+    x = torch.rand(3, 2)
+    assert wide.program.graph.dtype == torch.float64 and network.program.graph.dtype == torch.float32
+    torch.testing.assert_close(wide(x.double()).float(), network(x))

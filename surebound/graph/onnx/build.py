@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -135,6 +135,13 @@ class ImportedNetwork(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.program(x)
 
+    def double(self) -> Self:
+        """Compute in float64 from now on, with the same weights; a network whose calls name a dtype cannot."""
+        if self.graph.calls(_names_dtype):
+            raise TypeError("a call of this network names a dtype")
+        self.graph = replace(self.graph, dtype=torch.float64)
+        return super().double()
+
     def __getstate__(self) -> dict[str, Any]:
         # For other processes: operators cannot be pickled, their names can.
         return {**self.__dict__, "graph": self._with_targets(lambda op: None)}
@@ -150,6 +157,10 @@ class ImportedNetwork(nn.Module):
     def extra_repr(self) -> str:
         """Return the input and the calls, which say what the network computes together with the weights."""
         return str(self.graph)
+
+
+def _names_dtype(node: Node) -> bool:
+    return any(isinstance(value, torch.dtype) for value in (*node.args, *node.kwargs.values()))
 
 
 def _overload(op: str) -> Any:
