@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -192,3 +194,27 @@ def test_optimised_multipliers_are_never_worse_than_their_start() -> None:
     assert (after < before - 1e-3).float().mean() > 0.8
     assert (best.betas >= 0).all()
     assert (gaps >= 0).all()
+
+
+@pytest.mark.parametrize("name", ["pull", "pull_through"])
+def test_what_an_activation_itself_rounds_is_paid(name: str) -> None:
+    """An activation may be lower than its line by ``bottom``: a coefficient < 0 of it costs that much."""
+    _, _, reduced = case("convolution")
+    last = dataclasses.replace(reduced.layers[-1], bottom=torch.full_like(reduced.layers[-1].bottom, -1.0))
+    worse = dataclasses.replace(reduced, layers=(*reduced.layers[:-1], last))
+    slopes = torch.cat([layer.slope for layer in reduced.layers]).double()
+    bounds = []
+    for network in (reduced, worse):
+        passes = Passes(network, torch.float64)
+        a = torch.zeros(1, passes.columns, dtype=torch.float64)
+        a[0, -1] = -3.0  # of the last unit alone
+        m = Multipliers(
+            torch.zeros(1, passes.unstable, dtype=torch.int8), slopes[None], torch.zeros(1, passes.unstable)
+        )
+        offset = torch.zeros(1, dtype=torch.float64)
+        if name == "pull":
+            found = passes.pull(a, offset, m.to(torch.float64))
+        else:
+            found = passes.pull_through(a, offset, m.signs, passes.pull(a, offset, m.to(torch.float64)).through)
+        bounds.append(float(passes.upper(found)))
+    assert bounds[1] - bounds[0] == pytest.approx(3.0, abs=1e-3)

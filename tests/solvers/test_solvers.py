@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -270,3 +271,21 @@ def test_a_child_that_does_not_even_read_is_killed_in_time() -> None:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
         assert process.solve(knapsack(), LIMITS).status is SolverStatus.OPTIMAL  # by a new child
+
+
+@pytest.mark.parametrize("status", [SolverStatus.TIME_LIMIT, SolverStatus.UNKNOWN, SolverStatus.NUMERICAL])
+def test_a_linear_program_that_was_not_finished_has_no_bound(status: SolverStatus) -> None:
+    """The objective of a point that a stopped simplex has reached is below the optimum: it bounds nothing."""
+    highspy = pytest.importorskip("highspy")
+    problem = knapsack(integral=False)
+    count = len(problem.objective)
+    told = SimpleNamespace(
+        getInfo=lambda: SimpleNamespace(
+            primal_solution_status=highspy.SolutionStatus.kSolutionStatusFeasible, objective_function_value=99.0
+        ),
+        getSolution=lambda: SimpleNamespace(col_value=[0.0] * count, row_dual=[1.0] * len(problem.row_lower)),
+    )
+    found = importlib.import_module("surebound.solvers.highs")._outcome(told, problem, status, "told", 0.0)
+    assert found.bound == math.inf and found.row_duals is None
+    done = importlib.import_module("surebound.solvers.highs")._outcome(told, problem, SolverStatus.OPTIMAL, "told", 0.0)
+    assert done.bound == -99.0 and done.row_duals is not None
