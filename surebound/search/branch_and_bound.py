@@ -189,6 +189,8 @@ class _Search:
         margins = torch.full((len(self.question.cases),), math.inf, dtype=torch.float64)
         worst = Finding(margins, Proof.DEPLOYED)
         for number, places in self.question.cases.groups():
+            if self.end <= time.monotonic():  # a reduction each: many boxes would take long after the time
+                return dataclasses.replace(worst, timed_out=True)
             found = self._group(number, self.question[places], budget)
             if found.margins is not None:
                 margins[places] = found.margins

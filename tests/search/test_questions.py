@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -191,3 +192,22 @@ def test_rows_that_may_be_zero_are_moved_up() -> None:
     assert bool((moved[:1] >= torch.finfo(torch.float32).tiny).all())
     cases = Cases.over(unit(1), torch.ones(2, 1, 1), torch.zeros(2, 1), torch.tensor([[True], [False]]))
     assert cases.d[0] == 0 < cases.d[1]
+
+
+def test_no_network_is_reduced_after_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many boxes, those whose turn never came stay open."""
+    clock, reduced = [0.0], list[int]()
+
+    def slow(self: object, number: int, *_: object) -> Finding:
+        reduced.append(number)
+        clock[0] += 100.0
+        return Finding(torch.tensor([-1.0]).double(), Proof.DEPLOYED)
+
+    monkeypatch.setattr(branch_and_bound._Search, "_group", slow)
+    monkeypatch.setattr(branch_and_bound, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    c, ends = torch.ones(3, 1, 2), (torch.zeros(3, 2), torch.ones(3, 2))
+    cases = Cases(c, torch.zeros(3, 1).double(), *ends, torch.arange(3))
+    with Workspace(tiny_net([2, 4, 2], 0)) as workspace:
+        found = search(ask(cases), workspace, Options(seconds=50), (SIGNS,))
+    assert reduced == [0] and found.timed_out
+    assert found.margins is not None and found.margins.tolist() == [-1.0, math.inf, math.inf]
