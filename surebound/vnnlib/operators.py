@@ -97,9 +97,8 @@ def _alone(model: Model, node: Any, operands: dict[str, Operand], shapes: dict[s
     ]
     outputs = [helper.make_tensor_value_info(name, 1, list(shape)) for name, shape in shapes.items()]
     graph = helper.make_graph([node], "alone", inputs, outputs, constants)
-    made = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", model.opset)], ir_version=model.proto.ir_version
-    )
+    ir_version = max(4, model.proto.ir_version)  # before 4, constants had to be inputs as well
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", model.opset)], ir_version=ir_version)
     return parse_model(made.SerializeToString(), where)
 
 

@@ -220,6 +220,18 @@ def test_an_export_that_differs_in_one_call_is_refused(tmp_path: Path, monkeypat
         write_network(net, torch.zeros(1, 2), tmp_path / "net.onnx")
 
 
+def test_an_old_file_whose_weights_are_inputs_as_well_is_read() -> None:
+    """The form of files before 2019, of IR version 3: every initializer is listed among the inputs."""
+    model = one("Sub", (1, 3), floats(1, 2, 3)).model()
+    proto = onnx.ModelProto()
+    proto.ParseFromString(model)
+    constant = proto.graph.initializer[0]
+    proto.ir_version = 3
+    proto.graph.input.append(onnx.helper.make_tensor_value_info(constant.name, 1, list(constant.dims)))
+    network = checked_network(parse_model(proto.SerializeToString()))
+    assert network(torch.tensor([[1.0, 1.0, 1.0]])).tolist() == [[0.0, -1.0, -2.0]]
+
+
 def test_a_query_with_whole_factors_is_decided() -> None:
     case = one("Resize", (1, 1, 2), None, floats(1, 1, 2), mode="nearest",
                coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
