@@ -25,6 +25,7 @@ COMMANDS = (
     "attack",
     "verify",
     "results",
+    "check",
     "report",
     "export",
     "reproduce",

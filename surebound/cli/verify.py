@@ -66,6 +66,10 @@ def verify(
         Path | None,
         typer.Option(help="Directory of the results store (default: the run's own; without a run none is kept)."),
     ] = None,
+    certificates: Annotated[
+        Path | None,
+        typer.Option(help="Images: write a certificate of every verdict there, for `surebound check`."),
+    ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes (default: one per core).")] = None,
     cluster: Annotated[
         str | None,
@@ -102,6 +106,8 @@ def verify(
 
       surebound verify runs/mnist-small --eps 0:0.45:0.05 --cascade fast
 
+      surebound verify runs/mnist-small --eps 0.3 --certificates proofs
+
       surebound verify net.onnx --data images.npz --eps 1/20 --out proofs
 
       surebound verify mypkg.nets:build --weights w.safetensors --data digits --eps 8/255 --out proofs
@@ -128,7 +134,8 @@ def verify(
     else:
         _images(
             _needed(target, "a query or a network"), _needed(eps, "--eps"),
-            cascade, tighten, first, weights, data, data_dir, out, jobs, cluster, timeout, mix, seed, form,
+            cascade, tighten, first, weights, data, data_dir, out, certificates, jobs, cluster, timeout, mix, seed,
+            form,
         )  # fmt: skip
 
 
@@ -148,6 +155,7 @@ def _images(
     data: str | None,
     data_dir: Path | None,
     out: Path | None,
+    certificates: Path | None,
     jobs: int | None,
     cluster: str | None,
     timeout: float | None,
@@ -182,7 +190,8 @@ def _images(
         with Counts() as progress:
             results = decide(
                 found.model, [LinfBall(images, radius, clip=(0, 1)) for radius in radii], labels, stages,
-                timeout=limit, jobs=here, cluster=cluster, out=place, mix=mix, seed=seed, progress=progress,
+                timeout=limit, jobs=here, cluster=cluster, out=place, mix=mix, certificates=certificates, seed=seed,
+                progress=progress,
             )  # fmt: skip
     except KeyboardInterrupt:
         kept = "nothing was kept: use --out DIR" if place is None else "the same command goes on from here"
@@ -194,6 +203,8 @@ def _images(
             cascade=stages, timeout=limit, seed=seed,
         )  # fmt: skip
     show(results, form)
+    if certificates is not None:
+        tell_certificates(results, certificates)
     if tell_errors(results):
         raise typer.Exit(EXIT_ERRORS)
 
@@ -206,6 +217,15 @@ def tell_errors(results: Results) -> bool:
     if reasons:
         typer.echo("surebound: they count as attackable, and are tried again by the same command", err=True)
     return bool(reasons)
+
+
+def tell_certificates(results: Results, directory: Path) -> None:
+    """Say how many verdicts have a certificate, and what to do with them."""
+    decided = [record for record in results if record.verdict.status.decided]
+    kept = len(list(directory.glob("*.cert")))
+    typer.echo(
+        f"certificates: {kept:,} in {directory}, {len(decided):,} verdicts; surebound check {directory}", err=True
+    )
 
 
 def store_directory(target: str, out: Path | None) -> Path | None:

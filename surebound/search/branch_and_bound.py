@@ -181,8 +181,9 @@ class _Search:
         question = self.question
         tree = Tree.of(len(question.cases), self.end, budget)
         program = self.workspace.program(question.cases.lower[:1])
-        explore(InputSplitter(program, question, tree.end), tree)
-        return tree.finding(Proof.of(question.mode))
+        splitter = InputSplitter(program, question, tree.end)
+        explore(splitter, tree)
+        return dataclasses.replace(tree.finding(Proof.of(question.mode)), evidence=splitter.evidence())
 
     def by_signs(self, budget: Budget) -> Finding:
         """Split signs, box by box: each has a reduced network of its own."""
@@ -194,8 +195,10 @@ class _Search:
             found = self._group(number, self.question[places], budget)
             if found.margins is not None:
                 margins[places] = found.margins
+            evidence = {int(places[case]): each for case, each in found.evidence.items()}
             worst = dataclasses.replace(
                 worst,
+                evidence={**worst.evidence, **evidence},
                 proof=max(worst.proof, found.proof),
                 timed_out=worst.timed_out or found.timed_out,
                 given_up=worst.given_up or found.given_up,
@@ -235,7 +238,8 @@ class _Search:
         tree = Tree.of(len(question.cases), self.end, budget)
         splitter = SignSplitter.over(program, box, mode, number, question, self.workspace, self.options, tree)
         explore(splitter, tree)
-        return tree.finding(Proof.of(mode)), tree.within_rounding
+        found = dataclasses.replace(tree.finding(Proof.of(mode)), evidence=splitter.evidence())
+        return found, tree.within_rounding
 
 
 def search(question: Question, workspace: Workspace, options: Options, splits: tuple[str, ...] = ()) -> Finding:

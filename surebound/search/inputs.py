@@ -21,6 +21,7 @@ from surebound.interval import Interval
 from surebound.numerics import proved
 from surebound.region import project
 from surebound.search.branch_and_bound import Tree
+from surebound.search.evidence import BoxRecorder, Evidence
 from surebound.search.mixing import mixed_upper
 from surebound.search.question import Question
 
@@ -65,7 +66,13 @@ class InputSplitter:
         self._program, self._question, self._end = program, question, end
         lower, upper = question.cases.boxes
         self._least = (upper - lower).flatten(1) * SMALLEST_SHARE  # (N, n)
+        self._recorder = BoxRecorder() if question.certify else None
         self.at_once = max(1, min(4096, ENTRIES // max(1, program.graph.entries)))
+
+    def evidence(self) -> dict[int, Evidence]:
+        """Return what the proofs of the cases rest on, if that was to be kept."""
+        count = len(self._question.cases)
+        return {} if self._recorder is None else {n: self._recorder.evidence(n) for n in range(count)}
 
     def roots(self) -> Boxes:
         """Return the cases' own boxes."""
@@ -94,6 +101,8 @@ class InputSplitter:
         batch = Boxes(batch.lower, batch.upper_end, batch.case, upper)
         done = proved(upper)
         tree.settle(batch[done])
+        if self._recorder is not None:
+            self._recorder.add(batch.case[done], batch.lower[done], batch.upper_end[done], weights[done])
         left = (~done).nonzero()[:, 0]
         if not len(left):
             return None

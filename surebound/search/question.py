@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.numerics import Soundness, strictly_above
 from surebound.region import Region
+from surebound.search.evidence import Evidence
 
 
 class Proof(enum.IntEnum):
@@ -102,6 +103,7 @@ class Question:
     mode: Soundness = Soundness.DEPLOYED
     seed: int = 0
     seconds: float = math.inf
+    certify: bool = False  # keep what proofs rest on
 
     def __getitem__(self, index: Tensor) -> Question:
         return dataclasses.replace(
@@ -140,6 +142,7 @@ class Questions:
     mode: Soundness = Soundness.DEPLOYED
     seed: int = 0
     seconds: float = math.inf  # that a stage may spend on each example
+    certify: bool = False  # keep what proofs rest on
 
     def __len__(self) -> int:
         return len(self.margins)
@@ -163,7 +166,7 @@ class Questions:
         """Return the question about example i with its open cases."""
         cases = self.asked.cases(i, self.region, self.mode)
         confirm, count = self.asked.confirm(i, self.region), torch.arange(len(cases))
-        whole = Question(cases, count, self.margins[i], confirm, self.mode, self.seed, self.seconds)
+        whole = Question(cases, count, self.margins[i], confirm, self.mode, self.seed, self.seconds, self.certify)
         return whole[self.open_cases[i].nonzero()[:, 0]]
 
     def spread(self, finding: Finding, question: Question) -> Finding:
@@ -172,7 +175,8 @@ class Questions:
             return finding
         margins = torch.full(self.margins.shape[1:], math.inf, dtype=torch.float64)
         margins[question.numbers] = finding.margins.double()
-        return dataclasses.replace(finding, margins=margins)
+        evidence = {int(question.numbers[case]): each for case, each in finding.evidence.items()}
+        return dataclasses.replace(finding, margins=margins, evidence=evidence)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +184,8 @@ class Finding:
     """The result of a stage for one example; none of it is a verdict yet.
 
     ``margins`` (N,): upper bounds of the cases' smallest rows; ``proof`` says what they hold of. ``witness`` (*input):
-    a point believed to make a case hold: it is moved into the region and re-run before it counts.
+    a point believed to make a case hold: it is moved into the region and re-run before it counts. ``evidence``: what
+    the bounds rest on, case by case, or ``by`` for all of them alike.
     """
 
     margins: Tensor | None = None
@@ -189,6 +194,12 @@ class Finding:
     timed_out: bool = False
     given_up: bool = False  # more sub-problems than allowed: with more room it might be decided
     detail: str = ""
+    by: str = ""  # the bounds that a certificate can name: "interval", "crown-ibp", "crown"
+    evidence: Mapping[int, Evidence] = dataclasses.field(default_factory=dict)
+
+    def rests_on(self, case: int) -> Evidence:
+        """Return what the bound of one case rests on."""
+        return self.evidence.get(case, Evidence(self.by))
 
 
 def nothing(count: int, detail: str = "") -> list[Finding]:
@@ -196,8 +207,8 @@ def nothing(count: int, detail: str = "") -> list[Finding]:
     return [Finding(detail=detail) for _ in range(count)]
 
 
-def margins_of(found: Tensor, proof: Proof) -> list[Finding]:
-    """Return findings from bounds (B, N)."""
+def margins_of(found: Tensor, proof: Proof, by: str = "") -> list[Finding]:
+    """Return findings from bounds (B, N); ``by``: how a certificate names them, if it can."""
     if not isinstance(found, Tensor):
         raise BoundError(f"{type(found).__name__} is no bound: a finding needs a tensor of upper bounds")
-    return [Finding(margins=row, proof=proof) for row in torch.unbind(found)]
+    return [Finding(margins=row, proof=proof, by=by) for row in torch.unbind(found)]

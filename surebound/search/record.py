@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from fractions import Fraction
 
+from surebound.search.evidence import Evidences
+from surebound.search.question import Proof
 from surebound.verdict import Verdict
 
 
@@ -13,7 +15,8 @@ class Record:
     """The verdict on one example at one radius; ``example`` is the example's hash.
 
     ``stage_seconds`` holds, in order, the time that each stage spent on this example (a batched stage's time
-    is shared out evenly), so that a summary can say where the time went.
+    is shared out evenly), so that a summary can say where the time went. ``proof``: what a proof holds of and what each
+    case rests on, for a certificate; not kept in stores.
     """
 
     index: int
@@ -23,3 +26,4 @@ class Record:
     verdict: Verdict
     example: str = ""
     stage_seconds: tuple[tuple[str, float], ...] = ()
+    proof: tuple[Proof, Evidences] | None = None

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from surebound.region import LinfBall
+from surebound.search.evidence import Evidences
 from surebound.search.labels import Labels
 from surebound.search.question import Finding, Proof, Questions
 from surebound.search.record import Record
@@ -35,6 +36,7 @@ class State:
     stage: str = ""  # the last stage that looked at it
     timed_out: str = ""  # the stage that ran out of time
     detail: str = ""
+    evidence: Evidences = ()  # of the cases proved so far
 
     @classmethod
     def fresh(cls, cases: int, detail: str = "") -> State:
@@ -64,6 +66,8 @@ class State:
             # What holds of more holds of less: a proof counts for itself and for all that are weaker.
             better = np.arange(len(Proof))[:, None] >= int(finding.proof)
             bounds = np.where(better, np.fmin(bounds, new), bounds)
+        news = (bounds[Proof.TOLERANCE] <= 0) & ~(self.bounds[Proof.TOLERANCE] <= 0)
+        found = tuple((int(case), finding.rests_on(int(case))) for case in news.nonzero()[0])
         return dataclasses.replace(
             self,
             bounds=bounds,
@@ -71,6 +75,7 @@ class State:
             stage=stage,
             timed_out=stage if finding.timed_out else self.timed_out,
             detail=finding.detail or self.detail,
+            evidence=(*self.evidence, *found),
         )
 
     def proves(self, proof: Proof) -> bool:
@@ -154,8 +159,11 @@ class Example:
 
     def record(self, verdict: Verdict) -> Record:
         """Return the line for the store."""
-        times = () if self.state is None else self.state.times
-        return Record(self.index, self.label, self.prediction, self.eps, verdict, self.digest, times)
+        if self.state is None:
+            return Record(self.index, self.label, self.prediction, self.eps, verdict, self.digest)
+        state, mode = self.state, Proof.DEPLOYED if self.state.proves(Proof.DEPLOYED) else Proof.REAL
+        proof = (mode, state.evidence) if state.proves(mode) else None
+        return Record(self.index, self.label, self.prediction, self.eps, verdict, self.digest, state.times, proof)
 
     def left_open(self) -> Record:
         """Return the record of an example that no stage decided."""
@@ -174,6 +182,7 @@ class Setting:
     clip: tuple[float, float] | None = (0.0, 1.0)
     seed: int = 0
     timeout: float = math.inf  # seconds per example and stage, on top of the stages' own limits
+    certify: bool = False  # keep what proofs rest on
 
 
 def decide(
@@ -230,6 +239,7 @@ def _questions(batch: list[Example], setting: Setting, workspace: Workspace) -> 
         indices=torch.tensor([example.index for example in batch]),
         seed=setting.seed,
         seconds=setting.timeout,
+        certify=setting.certify,
     )
 
 

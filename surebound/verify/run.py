@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from surebound.certificates.directory import CertificateDirectory
+from surebound.certificates.write import Claims
 from surebound.errors import InputError, RegionError, StoreError
 from surebound.graph import forward, program_of
 from surebound.graph.fit import evaluating
@@ -57,6 +59,7 @@ def verify(
     cluster: str | Client | None = None,
     out: str | Path | None = None,
     mix: bool = False,
+    certificates: str | Path | None = None,
     seed: int = 0,
     progress: Callable[[Progress], None] | None = None,
 ) -> Results:
@@ -72,7 +75,8 @@ def verify(
     processes (a script then needs its entry under ``if __name__ == "__main__":``); None works in this one.
     ``cluster`` uses Dask workers instead: a scheduler's address, ``local:4``, or a connected client.
     With ``out`` every decision is written to ``out``/results.db at once, and a second call goes on where the
-    first one stopped, whatever stopped it.
+    first one stopped, whatever stopped it. With ``certificates`` a file for every proof and every counterexample goes
+    to that directory, for ``surebound check`` and anybody's own checker (docs/certificates.md).
 
     >>> net = nn.Linear(2, 2, bias=False).requires_grad_(False)
     >>> _ = net.weight.copy_(torch.eye(2))
@@ -89,8 +93,9 @@ def verify(
         if jobs is not None:
             raise InputError(f"jobs={jobs} and a cluster; give one of them: a cluster has its own workers")
         check_cluster(cluster)
-    work = Work(model, steps, Setting(clip, seed, timeout))
-    run = _Verification(work, images, labels.long(), chosen, progress, lambda: _executor(work, jobs, cluster))
+    kept = None if certificates is None else _certificates(model, images, clip, Path(certificates))
+    work = Work(model, steps, Setting(clip, seed, timeout, certify=kept is not None))
+    run = _Verification(work, images, labels.long(), chosen, progress, lambda: _executor(work, jobs, cluster), kept)
     if out is None:
         return run.without_store(radii)
     with Store.open(Path(out) / STORE_NAME, identity_of(model, images, clip), mix=mix) as store:
@@ -105,6 +110,7 @@ class _Verification:
     chosen: Sequence[int]
     progress: Callable[[Progress], None] | None
     start: Callable[[], Executor]
+    certificates: CertificateDirectory | None = None
 
     def without_store(self, radii: Sequence[Fraction]) -> Results:
         found: list[Record] = []
@@ -138,7 +144,11 @@ class _Verification:
                     f"{store.path} holds a result for another example {index}: the data or their order changed. "
                     "Verify into another directory."
                 )
-        return {index for index in self.chosen if index in done}
+        kept = self.certificates
+        missing = set() if kept is None else {
+            record.index for record in store.records() if record.eps == radius and not kept.has(record)
+        }  # fmt: skip
+        return {index for index in self.chosen if index in done and index not in missing}
 
     def _settle(
         self, executor: Executor, radius: Fraction, done: set[int], elsewhere: Callable[[int], bool]
@@ -147,6 +157,9 @@ class _Verification:
         self._report(radius, [], count)
         for records in UnitSchedule(self.work.cascade, executor, elsewhere).run(self._examples(radius, done)):
             count += len(records)
+            if self.certificates is not None:
+                for record in records:
+                    self.certificates.add(record, self.images[record.index])
             yield records
             self._report(radius, records, count)
 
@@ -168,6 +181,13 @@ def _executor(work: Work, jobs: int | None, cluster: str | Client | None) -> Exe
     if cluster is not None:
         return cluster_pool(work, cluster)
     return Inline(work) if jobs is None else ProcessPool(work, jobs)
+
+
+def _certificates(
+    model: nn.Module, images: Tensor, clip: tuple[float, float] | None, directory: Path
+) -> CertificateDirectory:
+    with evaluating(model):
+        return CertificateDirectory(directory, Claims.about(program_of(model, images[:1])), clip)
 
 
 def _balls(region: LinfBall | Sequence[LinfBall]) -> list[LinfBall]:

@@ -29,6 +29,8 @@ class Leaf:
     """The result of a leaf's linear program."""
 
     upper: float  # sound
+    weights: Tensor  # (1, S) of the rows, and
+    betas: Tensor  # (1, U) multipliers of the splits, that give the bound
     point: Tensor | None = None  # (n,) float64: where the smallest row is largest
 
 
@@ -46,18 +48,23 @@ class _Affine:
 
 def settle(targets: Targets, leaf: Domains, solve: Solve) -> Leaf:
     """Bound the case of one leaf; float64 passes."""
-    upper = _bound(targets, leaf, leaf.weights, torch.zeros_like(leaf.m.betas))
+    weights, betas = leaf.weights, torch.zeros_like(leaf.m.betas).double()
+    upper = _bound(targets, leaf, weights, betas)
     program = None if upper <= 0 else _Program.of(targets, leaf)
     if program is None:
-        return Leaf(upper)
+        return Leaf(upper, weights, betas)
     outcome = solve(program.problem())
     if outcome.status is SolverStatus.INFEASIBLE:  # the signs alone contradict each other: say how
         duals = _contradiction(program.splits, program.lower, program.upper, upper, solve)
-        return Leaf(upper if duals is None else min(upper, _sound(targets, leaf, leaf.weights, duals)))
+        if duals is not None:
+            betas = _sizes(duals)
+            upper = min(upper, _bound(targets, leaf, weights, betas))
+        return Leaf(upper, weights, betas)
     if outcome.row_duals is not None:
-        weights, betas = program.multipliers(outcome.row_duals, leaf.weights)
-        upper = min(upper, _sound(targets, leaf, weights, betas))
-    return Leaf(upper, program.point(outcome))
+        weights, duals = program.multipliers(outcome.row_duals, leaf.weights)
+        betas = _sizes(duals)
+        upper = min(upper, _bound(targets, leaf, weights, betas))
+    return Leaf(upper, weights, betas, program.point(outcome))
 
 
 def best_point(targets: Targets, leaf: Domains, solve: Solve) -> Tensor | None:
@@ -76,9 +83,9 @@ def _bound(targets: Targets, leaf: Domains, weights: Tensor, betas: Tensor) -> f
     return float(targets.passes.upper(_pulled(targets.passes, row.a, row.offset, m, row.rounding_size)))
 
 
-def _sound(targets: Targets, leaf: Domains, weights: Tensor, duals: Vector) -> float:
-    """Return the sound bound that weights of the rows and multipliers of the splits give."""
-    return _bound(targets, leaf, weights, torch.from_numpy(np.abs(duals)).unsqueeze(0))
+def _sizes(duals: Vector) -> Tensor:
+    """Return multipliers of the splits (1, U), whose signs are those of the splits."""
+    return torch.from_numpy(np.abs(duals)).unsqueeze(0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,9 +46,12 @@ class Programs:
         self._search_from(x, case)
         self._walking += time.monotonic() - began
 
-    def bound(self, batch: Domains, own: Tensor, gaps: Tensor) -> tuple[Domains, Tensor]:
-        """Tighten the bounds of sub-problems, the largest first while there is time; return also their gaps (N, U)."""
-        upper, gaps = batch.upper.clone(), gaps.clone()
+    def bound(self, batch: Domains, own: Tensor, gaps: Tensor) -> tuple[Domains, Tensor, Tensor]:
+        """Tighten the bounds of sub-problems, the largest first while there is time.
+
+        Return also their gaps (N, U), and the coefficients of ReLU inputs (N, U) that gave a bound; NaN where none did.
+        """
+        upper, gaps, through = batch.upper.clone(), gaps.clone(), torch.full(own.shape, torch.nan, dtype=torch.float64)
         for i in batch.upper.argsort(descending=True, stable=True).unsqueeze(1):
             began = time.monotonic()
             if self.witness is not None or self._left() <= 0 or self._solving > self._share(began):
@@ -58,10 +61,10 @@ class Programs:
             if known is not None:
                 self._closed += known.upper <= 0
                 upper[i] = torch.fmin(upper[i], torch.tensor([known.upper], dtype=upper.dtype))
-                gaps[i] = known.gaps.to(gaps.dtype)
+                gaps[i], through[i] = known.gaps.to(gaps.dtype), known.through
             self._solving += time.monotonic() - began
         self.first |= self._solved >= _TRIED and 2 * self._closed > self._solved
-        return replace(batch, upper=upper), gaps
+        return replace(batch, upper=upper), gaps, through
 
     def _share(self, now: float) -> float:
         """Return the seconds that programs of sub-problems may have taken by now."""

@@ -33,6 +33,7 @@ class Optimum:
     upper: float  # sound
     point: Tensor  # (n,) float64, in the box
     gaps: Tensor  # (1, U): how far each ReLU's output lies above ReLU of its input
+    through: Tensor  # (1, U): the coefficients of ReLU inputs that give the bound
 
 
 def optimum(targets: Targets, domain: Domains, own: Tensor, solve: Solve) -> Optimum | None:
@@ -50,7 +51,7 @@ def optimum(targets: Targets, domain: Domains, own: Tensor, solve: Solve) -> Opt
     found = passes.pull_through(row.a, row.offset, domain.m.signs, through, row.rounding_size)
     x, y, z = (torch.from_numpy(part.copy()) for part in np.split(outcome.point, [n, n + count, n + 2 * count])[:3])
     gaps = (y - passes.activated(z.unsqueeze(0))).clamp(min=0)
-    return Optimum(float(passes.upper(found)), x.clamp(passes.lower, passes.upper_end), gaps)
+    return Optimum(float(passes.upper(found)), x.clamp(passes.lower, passes.upper_end), gaps, through)
 
 
 def _problem(passes: Passes, row: TargetRow, domain: Domains, largest: float) -> MathProgram | None:

@@ -23,6 +23,7 @@ from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.numerics import SOLVER_FEASIBILITY, Soundness, proved
 from surebound.search.branch_and_bound import Options, Tree
+from surebound.search.evidence import Evidence, SignRecorder
 from surebound.search.mixing import mixed_upper
 from surebound.search.question import Question
 from surebound.search.signs.branching import candidates, choose
@@ -63,6 +64,12 @@ class SignSplitter:
         shape = question.cases.lower[:1].shape
         self.attack = ReducedAttack(self.fast, lambda x: question.confirm(x.reshape(shape), number))
         self.programs = Programs(self.exact, self.attack, self._solve, lambda: tree.left)
+        layers = tuple((layer.name, layer.place.numpy()) for layer in reduced.layers)
+        self._recorder = SignRecorder(layers) if question.certify else None
+
+    def evidence(self) -> dict[int, Evidence]:
+        """Return what the proofs of the cases rest on, if that was to be kept."""
+        return {} if self._recorder is None else {n: self._recorder.evidence(n) for n in range(len(self.valid))}
 
     @classmethod
     def over(
@@ -133,11 +140,16 @@ class SignSplitter:
     def _row(self, targets: Targets, batch: Domains) -> TargetRow:
         return targets.mixed(batch.case, batch.weights)
 
-    def _open(self, batch: Domains) -> Tensor:
-        """Settle what is proved; return the places (n,) of the rest."""
+    def _open(self, batch: Domains, through: Tensor | None = None) -> Tensor:
+        """Settle what is proved, by given coefficients of ReLU inputs if any; return the places (n,) of the rest."""
         done = proved(batch.upper)
         self.tree.settle(batch[done])
+        self._note(batch[done], None if through is None else through[done])
         return (~done).nonzero()[:, 0]
+
+    def _note(self, done: Domains, through: Tensor | None = None) -> None:
+        if self._recorder is not None:
+            self._recorder.add(done.case, done.m.signs, done.m.alphas, done.m.betas, done.weights, through)
 
     def _bounded(self, batch: Domains) -> tuple[Domains, Pass]:
         """Bound sub-problems soundly with their multipliers; with several rows, weigh these anew."""
@@ -158,11 +170,14 @@ class SignSplitter:
         again = torch.arange(count).repeat_interleave(width)
         found = passes.pull(up.flatten(0, 1), offset.flatten(), m[again])
         alone, valid = passes.upper(found).reshape(count, width), self.valid[batch.case]
+        alone = torch.where(valid, alone, torch.inf)
         offset = passes.sound_offset(found).reshape(count, width)
         box = Interval(passes.lower.expand(count, -1), passes.upper_end.expand(count, -1))
         forms = found.a.reshape(count, width, -1).transpose(0, 1)
         mixed, weights = mixed_upper(forms, offset.t(), box, valid)
-        return torch.fmin(torch.where(valid, alone, torch.inf).amin(1), mixed), weights
+        best = torch.nn.functional.one_hot(alone.argmin(1), width).double()
+        by_itself = (alone.amin(1) < mixed).unsqueeze(1)
+        return torch.fmin(alone.amin(1), mixed), torch.where(by_itself, best, weights)
 
     def _solve(self, problem: MathProgram) -> SolverOutcome:
         limits = Limits(SOLVER_FEASIBILITY, max(0.0, min(self.tree.left, PROGRAM_SECONDS)))
@@ -171,10 +186,11 @@ class SignSplitter:
     def _by_programs(self, batch: Domains, found: Pass, gaps: Tensor) -> tuple[Domains, Pass, Tensor]:
         """Return what linear programs leave open of a batch; or find a witness."""
         self.programs.walk()
+        through = None
         if self.programs.witness is None:
-            batch, gaps = self.programs.bound(batch, found.own, gaps)
+            batch, gaps, through = self.programs.bound(batch, found.own, gaps)
         self.tree.witness = self.programs.witness
-        index = self._open(batch)
+        index = self._open(batch, through)
         return batch[index], found.select(index), gaps[index]
 
     def _leaf(self, leaf: Domains) -> None:
@@ -183,7 +199,9 @@ class SignSplitter:
         if found.point is not None and tree.witness is None:
             tree.witness = self.attack(found.point.unsqueeze(0), leaf.case)
         upper = torch.fmin(leaf.upper, torch.tensor([found.upper], dtype=leaf.upper.dtype))
-        tree.settle(dataclasses.replace(leaf, upper=upper))
+        leaf = dataclasses.replace(leaf, upper=upper)
+        tree.settle(leaf)
+        self._note(dataclasses.replace(leaf, m=dataclasses.replace(leaf.m, betas=found.betas), weights=found.weights))
         if not bool(proved(upper)) and tree.witness is None and tree.left > 0:
             tree.within_rounding = self.options.reals  # else a counterexample may still turn up elsewhere
             name = int(self._numbers[leaf.case])

@@ -9,6 +9,9 @@ from surebound.search.question import Finding, Proof, Questions, margins_of
 from surebound.search.stages.base import Stage
 from surebound.search.workspace import Workspace
 
+#: Bounds that a checker computes again by their name alone.
+_CHECKED = ("interval", "crown-ibp", "crown")
+
 
 @dataclasses.dataclass(frozen=True)
 class IntervalBounds(Stage):
@@ -38,4 +41,4 @@ class CrownBounds(Stage):
 def _bounded(questions: Questions, workspace: Workspace, method: str) -> list[Finding]:
     program = workspace.program(questions.region.reference)
     found = questions.asked.bounds(program, questions.region, method, questions.mode)
-    return margins_of(found, Proof.of(questions.mode))
+    return margins_of(found, Proof.of(questions.mode), method if method in _CHECKED else "")

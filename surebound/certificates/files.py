@@ -1,0 +1,30 @@
+"""The file format of certificates and of the networks they are about: a JSON header and raw arrays, deflated."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surebound.graph.flat import Flat
+
+MAGIC = b"surebound-certificate 1\n"
+
+
+def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return the bytes of a file; arrays are float32, float64, int32, int8 or uint8."""
+    little = {name: np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<")) for name, value in arrays.items()}
+    listed = [[name, value.dtype.str, list(value.shape)] for name, value in little.items()]
+    text = json.dumps({**header, "arrays": listed}, separators=(",", ":")).encode()
+    body = struct.pack("<I", len(text)) + text + b"".join(value.tobytes() for value in little.values())
+    return MAGIC + zlib.compress(body, 6)
+
+
+def pack_network(flat: Flat) -> bytes:
+    """Return the file of a network."""
+    return pack({"input": list(flat.input), "steps": flat.steps}, flat.arrays)
