@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "surebound"
 VALUES = frozenset({"errors", "flags", "numerics", "interval", "region", "spec", "verdict"})
 ENGINE = VALUES | {"kernels", "graph", "rules", "bounds"}
 BESIDE = VALUES | {"data", "models"}
-SEARCH = ENGINE | BESIDE | {"attack", "solvers", "search"}
+SEARCH = ENGINE | BESIDE | {"attack", "solvers", "search", "certificates"}
 WORK = SEARCH | {"verify", "train", "vnnlib"}
 
 ALLOWED: dict[str, frozenset[str]] = {
@@ -24,6 +24,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "rules": VALUES | {"graph", "kernels"},
     "bounds": VALUES | {"graph", "kernels", "rules"},
     "solvers": frozenset({"errors", "numerics"}),
+    "checker": frozenset(),
+    "certificates": VALUES | {"graph", "checker"},
     "data": VALUES,
     "models": VALUES,
     "zoo": BESIDE,
@@ -35,7 +37,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "experiment": WORK | {"zoo"},
     "report": WORK | {"zoo", "experiment"},
     "reproduction": WORK | {"zoo", "experiment", "report"},
-    "cli": WORK | {"zoo", "experiment", "report", "reproduction"},
+    "cli": WORK | {"checker", "zoo", "experiment", "report", "reproduction"},
     "__main__": frozenset({"cli"}),
     "__init__": WORK | {"experiment", "zoo"},
 }

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
-from surebound.certificates.write import Claims, label_evidence, label_question
-from surebound.errors import StoreError
+from surebound.certificates.evidence import Evidences
+from surebound.certificates.write import Arrays, Claims
+from surebound.errors import GraphError, StoreError
+from surebound.graph import Program
+from surebound.numerics import exact_fraction
 from surebound.region import LinfBall
-from surebound.search.question import Proof
-from surebound.search.record import Record
-from surebound.verdict import Status
 
 NETWORK = "network.net"
 
@@ -22,46 +23,65 @@ NETWORK = "network.net"
 class CertificateDirectory:
     """Writes certificates of one network as verdicts come; a file is whole or not there."""
 
-    def __init__(self, path: Path, claims: Claims, clip: tuple[float, float] | None) -> None:
-        self.path, self._claims, self._clip = path, claims, clip
-        self.written, self.without = 0, 0  # certificates, and verdicts that have none
+    def __init__(self, path: Path, program: Program) -> None:
+        self.path, self._claims = path, Claims.about(program)
         path.mkdir(parents=True, exist_ok=True)
         network = path / NETWORK
-        if network.exists() and network.read_bytes() != claims.network:
+        if network.exists() and network.read_bytes() != self._claims.network:
             raise StoreError(f"{path} holds certificates of another network; choose another directory")
-        _write(network, claims.network)
+        _write(network, self._claims.network)
 
-    def file_of(self, index: int, eps: Fraction) -> Path:
-        """Return where the certificate of an example at a radius is."""
-        return self.path / f"{index:05d}.eps-{eps.numerator}-{eps.denominator}.cert"
+    def file(self, name: str) -> Path:
+        """Return where the certificate of that name is."""
+        return self.path / f"{name}.cert"
 
-    def has(self, record: Record) -> bool:
-        """Is there a certificate of this verdict, or no need of one?"""
-        return not record.verdict.status.decided or self.file_of(record.index, record.eps).exists()
-
-    def add(self, record: Record, image: Tensor) -> None:
-        """Write the certificate of a verdict, if it has one."""
-        if not record.verdict.status.decided:
-            return
-        found = self._certificate(record, image)
-        if found is None:
-            self.without += 1
-            return
-        _write(self.file_of(record.index, record.eps), found)
-        self.written += 1
-
-    def _certificate(self, record: Record, image: Tensor) -> bytes | None:
-        array = image.detach().cpu().numpy().astype(np.float32)
-        question, arrays = label_question(array, record.label, record.eps, self._clip)
-        witness = record.verdict.witness
-        if record.verdict.status is Status.FALSIFIED:
-            return None if witness is None else self._claims.falsified(question, arrays, witness.cpu().numpy())
-        mode, evidence = record.proof or (Proof.TOLERANCE, ())
-        if mode is Proof.TOLERANCE:
-            return None
-        box = LinfBall(image.unsqueeze(0), record.eps, self._clip).interval()
+    def label_proved(self, name: str, ball: LinfBall, label: int, mode: str, evidence: Evidences) -> bool:
+        """Write the certificate that a label stays the largest output in a ball (of one image), if there can be one."""
+        question, arrays = _label_question(ball, label)
+        box = ball.interval()
         whole = box.lower.flatten().double().numpy(), box.upper.flatten().double().numpy()
-        return self._claims.robust(question, arrays, mode, label_evidence(evidence, record.label), whole)
+        others = tuple((case - (case > label), each) for case, each in evidence if case != label)
+        return self._keep(name, self._claims.robust(question, arrays, mode, others, whole))
+
+    def label_refuted(self, name: str, ball: LinfBall, label: int, witness: Tensor) -> bool:
+        """Write the certificate of a counterexample."""
+        question, arrays = _label_question(ball, label)
+        return self._keep(name, self._claims.falsified(question, arrays, witness.detach().cpu().numpy()))
+
+    def cases_proved(
+        self, name: str, box: tuple[Tensor, Tensor], c: Tensor, d: Tensor, mode: str, evidence: Evidences
+    ) -> bool:
+        """Write the certificate that no case of rows c (N, S, K), d (N, S) holds in a box of ends (1, *input)."""
+        lower, upper = (end[0].detach().cpu().numpy() for end in box)
+        there = d.isfinite()  # a case with fewer rows is filled up by ones that always hold
+        arrays: Arrays = {
+            "lower": lower,
+            "upper": upper,
+            "c": (c * there.unsqueeze(2)).double().numpy(),
+            "d": d.where(there, d.new_ones(())).double().numpy(),
+        }
+        whole = lower.reshape(-1).astype(np.float64), upper.reshape(-1).astype(np.float64)
+        return self._keep(name, self._claims.robust({"region": {"kind": "box"}}, arrays, mode, evidence, whole))
+
+    def _keep(self, name: str, content: bytes | None) -> bool:
+        if content is not None:
+            _write(self.file(name), content)
+        return content is not None
+
+
+def _label_question(ball: LinfBall, label: int) -> tuple[dict[str, Any], Arrays]:
+    """Return the question whether a label stays the largest output in a ball, as certificates have it."""
+    image: NDArray[np.float32] = ball.x[0].detach().cpu().numpy()
+    ends = None if ball.clip is None else [str(exact_fraction(end)) for end in ball.clip]
+    return {"label": label, "region": {"kind": "ball", "eps": str(ball.eps), "clip": ends}}, {"center": image}
+
+
+def open_directory(path: Path, program: Program) -> CertificateDirectory:
+    """Prepare a directory for certificates about a program, or say which operator keeps it from having any."""
+    try:
+        return CertificateDirectory(path, program)
+    except GraphError as error:
+        raise GraphError(f"no certificates can be written: {error} (docs/certificates.md lists what can)") from error
 
 
 def _write(path: Path, content: bytes) -> None:

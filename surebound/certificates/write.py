@@ -5,21 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from surebound.certificates.evidence import Evidences, Leaves, Parts
 from surebound.certificates.files import pack, pack_network
 from surebound.certificates.trees import box_tree, split_tree
 from surebound.checker import Rejected, check
 from surebound.errors import BoundError
 from surebound.graph import Program
 from surebound.graph.flat import Flat, flatten
-from surebound.numerics import exact_fraction
-from surebound.search.evidence import Evidences, Leaves, Parts
-from surebound.search.question import Proof
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -43,12 +40,12 @@ class Claims:
         return hashlib.sha256(self.network).hexdigest()
 
     def robust(
-        self, question: Mapping[str, Any], arrays: Arrays, mode: Proof, evidence: Evidences, whole: tuple[Any, Any]
+        self, question: Mapping[str, Any], arrays: Arrays, mode: str, evidence: Evidences, whole: tuple[Any, Any]
     ) -> bytes | None:
         """Return the certificate of a proof, or None if what it rests on is not for a checker.
 
-        ``question``: its region and its label or rows, as the format has them, with their ``arrays``; ``whole``: the
-        ends (inputs,) of the box that searches by boxes began with.
+        ``mode``: "deployed" or "real"; ``question``: its region and the label, if one is asked about, as the format has
+        them, and ``arrays`` theirs; ``whole``: the ends (inputs,) of the box that searches by boxes began with.
         """
         if any(not each.by for _, each in evidence):
             return None
@@ -68,11 +65,10 @@ class Claims:
 
     def falsified(self, question: Mapping[str, Any], arrays: Arrays, witness: NDArray[np.float32]) -> bytes:
         """Return the certificate of a counterexample."""
-        return pack(self._header(question, "falsified", Proof.DEPLOYED), {**arrays, "witness": witness})
+        return pack(self._header(question, "falsified", "deployed"), {**arrays, "witness": witness})
 
-    def _header(self, question: Mapping[str, Any], claim: str, mode: Proof) -> dict[str, Any]:
-        names = {Proof.DEPLOYED: "deployed", Proof.REAL: "real"}
-        return {"claim": claim, "network": self.digest, "mode": names[mode], **question}
+    def _header(self, question: Mapping[str, Any], claim: str, mode: str) -> dict[str, Any]:
+        return {"claim": claim, "network": self.digest, "mode": mode, **question}
 
     def _proofs(
         self, evidence: Evidences, arrays: Arrays, whole: tuple[Any, Any], slopes: np.dtype[Any]
@@ -135,16 +131,3 @@ def _along(walk: list[int]) -> list[list[int]]:
         else:
             stack += [[*path, unit], [*path, unit]]
     return found
-
-
-def label_question(
-    image: NDArray[np.float32], label: int, eps: Fraction, clip: tuple[float, float] | None
-) -> tuple[dict[str, Any], Arrays]:
-    """Return the question whether a label stays the largest output in a ball, as certificates have it."""
-    ends = None if clip is None else [str(exact_fraction(end)) for end in clip]
-    return {"label": label, "region": {"kind": "ball", "eps": str(eps), "clip": ends}}, {"center": image}
-
-
-def label_evidence(evidence: Evidences, label: int) -> Evidences:
-    """Return evidence of the other classes, numbered as a certificate numbers them: without the label."""
-    return tuple((case - (case > label), each) for case, each in evidence if case != label)

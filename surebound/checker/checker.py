@@ -446,8 +446,9 @@ class Claim:
     def rows(self, cases: Array, weights: Array | None, stop: bool, splits: dict[int, Split] | None = None) -> Array:
         """Bound mixtures of the rows of cases (n,), with weights (n, S) >= 0 that are not all 0 (7)."""
         number, network, last = self.network.number, self.network, len(self.network.steps)
-        need(weights is not None or self.c.shape[1] == 1, "a case of several rows needs weights")
-        weights = np.ones((len(cases), 1)) if weights is None else weights
+        if weights is None:  # every row by itself: one that is not > 0 is enough
+            alone = [np.eye(self.c.shape[1])[[s]].repeat(len(cases), 0) for s in range(self.c.shape[1])]
+            return np.asarray(np.minimum.reduce([self.rows(cases, each, stop, splits) for each in alone]))
         need(weights.shape == (len(cases), self.c.shape[1]), "weights of another shape")
         need((weights >= 0).all() and (weights > 0).any(1).all(), "weights that are negative, or all 0")
         w, c, d = number.of(weights), self.c[cases], self.d[cases]

@@ -68,7 +68,7 @@ def verify(
     ] = None,
     certificates: Annotated[
         Path | None,
-        typer.Option(help="Images: write a certificate of every verdict there, for `surebound check`."),
+        typer.Option(help="Write certificates of verdicts to this folder, for `surebound check`."),
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes (default: one per core).")] = None,
     cluster: Annotated[
@@ -120,13 +120,15 @@ def verify(
     if network or (target is not None and target.removesuffix(".gz").endswith(".vnnlib")):
         from surebound.cli.verify_query import run_standard
 
-        run_standard(Path(_needed(target, "the query file")), network or [], timeout, serialise_assignments, seed)
+        run_standard(
+            Path(_needed(target, "the query file")), network or [], timeout, serialise_assignments, seed, certificates
+        )
     elif onnx is not None or vnnlib is not None:
         from surebound.cli.verify_query import run_pair
 
         if onnx is None or vnnlib is None:
             raise InputError("--onnx and --vnnlib go together; give both")
-        run_pair(onnx, vnnlib, timeout, result_file, seed)
+        run_pair(onnx, vnnlib, timeout, result_file, seed, certificates)
     elif instances is not None:
         from surebound.cli.verify_instances import run_list
 

@@ -58,13 +58,18 @@ class Reporter:
 
 
 def run_standard(
-    query_file: Path, networks: list[str], timeout: float | None, serialise_to: Path | None, seed: int
+    query_file: Path,
+    networks: list[str],
+    timeout: float | None,
+    serialise_to: Path | None,
+    seed: int,
+    certificates: Path | None = None,
 ) -> None:
     """`verify QUERY --network NAME=FILE ...`: the standard's own command."""
     files = _named(networks)
     limit = math.inf if timeout is None else timeout
     reporter = Reporter(limit, "timed-out")
-    query, answer = _decided(query_file, files, limit, seed)
+    query, answer = _decided(query_file, files, limit, seed, certificates)
     lines = [answer.word]
     if answer.assignment:
         from surebound.vnnlib.answer import assignment_lines, serialise
@@ -77,11 +82,18 @@ def run_standard(
     _explain(answer)
 
 
-def run_pair(onnx: Path, vnnlib: Path, timeout: float | None, result_file: Path | None, seed: int) -> None:
+def run_pair(
+    onnx: Path,
+    vnnlib: Path,
+    timeout: float | None,
+    result_file: Path | None,
+    seed: int,
+    certificates: Path | None = None,
+) -> None:
     """`verify --onnx FILE --vnnlib FILE`: the competitions' habit, their words and their result file."""
     limit = math.inf if timeout is None else timeout
     reporter = Reporter(limit, "timeout", result_file)
-    query, answer = _decided(vnnlib, {"": onnx}, limit, seed)
+    query, answer = _decided(vnnlib, {"": onnx}, limit, seed, certificates)
     lines = [old_word(answer)]
     if answer.assignment:
         from surebound.vnnlib.answer import assignment_lines, flat_lines
@@ -108,7 +120,9 @@ def _named(networks: list[str]) -> dict[str, Path]:
     return files
 
 
-def _decided(query_file: Path, files: dict[str, Path], limit: float, seed: int) -> tuple[Query, Answer]:
+def _decided(
+    query_file: Path, files: dict[str, Path], limit: float, seed: int, certificates: Path | None
+) -> tuple[Query, Answer]:
     """Read everything and decide; the file of the only network may stand under no name."""
     began = time.monotonic()
     with loading():
@@ -123,7 +137,8 @@ def _decided(query_file: Path, files: dict[str, Path], limit: float, seed: int) 
             raise InputError(f"the query has {len(needed)} networks; give --network NAME=FILE for: {', '.join(needed)}")
         files = {needed[0]: files[""]}
     models = {name: read_model(path) for name, path in files.items()}
-    return query, decide(query, models, limit - (time.monotonic() - began), seed=seed)
+    left, name = limit - (time.monotonic() - began), query_file.name.partition(".vnnlib")[0]
+    return query, decide(query, models, left, seed=seed, certificates=certificates, name=name)
 
 
 def _explain(answer: Answer) -> None:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from surebound.bounds.interval import propagate
 from surebound.bounds.margins import worst_margins
+from surebound.certificates.evidence import Evidences
 from surebound.errors import BoundError, UnsupportedOperatorError
 from surebound.graph import Program
 from surebound.interval import Interval
@@ -27,12 +28,16 @@ from surebound.numerics import Soundness, strictly_above
 from surebound.region import Box, Region
 from surebound.search.cases import cases, coefficients, without
 from surebound.search.problem import Problem
+from surebound.search.question import Cases
 from surebound.spec import LinearSpec
 from surebound.spec.formula import Atom, Formula, as_bound, atoms
 from surebound.verdict import Status, Verdict
 
 #: The stages of a search, in their order; and ways to split, each of which stands for branch and bound.
 STAGES = ("bounds", "attack", "branch-and-bound", "mip")
+
+#: Takes the cases of a formula that is proved, what the proofs hold of ("deployed", "real"), and their evidence.
+Certify = Callable[[Cases, str, Evidences], None]
 
 #: A point (1, *input) of float32 numbers: does the formula hold there, by whatever the caller trusts?
 Judge = Callable[[Tensor], bool]
@@ -46,14 +51,16 @@ def decide_formula(
     seed: int = 0,
     stages: Sequence[str] = STAGES,
     tolerance: bool = False,
+    certify: Certify | None = None,
 ) -> Verdict:
     """Decide a formula stage by stage until ``deadline`` (time.monotonic); ``judge`` has the last word on every point.
 
-    ``tolerance``: let a solver's answer within its tolerance count as a proof over the reals.
+    ``tolerance``: let a solver's answer within its tolerance count as a proof over the reals. ``certify`` is given what
+    a proof rests on: then the formula is multiplied out before bounds cut it, so that every case has its evidence.
     """
     began = time.monotonic()
     try:
-        left, detail = _cut(problem, "bounds" in stages)
+        left, detail = _cut(problem, "bounds" in stages and certify is None)
     except (BoundError, UnsupportedOperatorError) as error:
         left, detail = without(problem.formula, ()), str(error).splitlines()[0]
     found = [] if left is None or problem.empty else cases(left, problem, cache(lambda: _finite(problem)))
@@ -64,7 +71,7 @@ def decide_formula(
     # Here: it brings attacks and solvers, which most queries do not need.
     from surebound.search.formula_cases import put_to_stages
 
-    return put_to_stages(problem, found, judge, deadline, seed, stages, tolerance, detail)
+    return put_to_stages(problem, found, judge, deadline, seed, stages, tolerance, detail, certify)
 
 
 def _finite(problem: Problem) -> bool:

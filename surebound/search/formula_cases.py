@@ -15,12 +15,13 @@ from surebound.numerics import Soundness
 from surebound.region import Box, Region
 from surebound.search.branch_and_bound import Options
 from surebound.search.cases import Case, ends
-from surebound.search.formula import Judge, row_bounds, rows_of
+from surebound.search.formula import Certify, Judge, row_bounds, rows_of
 from surebound.search.problem import Problem, inner_box
 from surebound.search.question import Cases, Confirm, Proof, Questions
 from surebound.search.rule import SPLITS
 from surebound.search.stages.ascent import Ascent
 from surebound.search.stages.base import Stage
+from surebound.search.stages.bounds import CrownBounds, IntervalBounds
 from surebound.search.stages.branch import BranchAndBound
 from surebound.search.stages.programs import MixedInteger
 from surebound.search.verdicts import State, advance
@@ -37,37 +38,50 @@ def put_to_stages(
     stages: Sequence[str],
     tolerance: bool,
     detail: str,
+    certify: Certify | None = None,
 ) -> Verdict:
     """Decide the cases of a formula stage by stage; see ``decide_formula``."""
     accepted = Proof.TOLERANCE if tolerance else Proof.of(problem.soundness)
     asked = FormulaCases.of(problem, members, judge)
     state = State.fresh(len(asked.tensors), detail)
     with Workspace(problem.network) as workspace:
-        for step in _stages(stages, problem.soundness):
+        for step in _stages(stages, problem.soundness, certify is not None):
             left = deadline - time.monotonic()
             if left <= 0:
                 state = state.late(step.name)
                 break
-            questions = _questions(problem, asked, state, seed, left)
+            questions = _questions(problem, asked, state, seed, left, certify is not None)
             ((state, verdict),) = advance(step, questions, [state], workspace, accepted)
             if verdict is not None:
+                _tell(certify, asked.tensors, state)
                 return verdict
             if state.timed_out == step.name:
                 break
     return state.left_open()
 
 
-def _questions(problem: Problem, asked: FormulaCases, state: State, seed: int, seconds: float) -> Questions:
+def _tell(certify: Certify | None, cases: Cases, state: State) -> None:
+    """Give the evidence of a proof away, if it is one of bounds."""
+    for proof in (Proof.DEPLOYED, Proof.REAL):
+        if certify is not None and state.proves(proof):
+            certify(cases, proof.mode, state.evidence)
+            return
+
+
+def _questions(
+    problem: Problem, asked: FormulaCases, state: State, seed: int, seconds: float, certify: bool
+) -> Questions:
     whole = problem.box(problem.lower, problem.upper)
     return Questions(
         Box(whole.lower, whole.upper), asked, torch.from_numpy(state.margins).unsqueeze(0), torch.zeros(1).long(),
-        problem.soundness, seed, seconds,
+        problem.soundness, seed, seconds, certify,
     )  # fmt: skip
 
 
-def _stages(names: Sequence[str], mode: Soundness) -> list[Stage]:
-    """Return the stages of these names, in the order of STAGES."""
-    chosen: list[Stage] = [Ascent()] if "attack" in names else []
+def _stages(names: Sequence[str], mode: Soundness, certify: bool) -> list[Stage]:
+    """Return the stages of these names, in the order of STAGES; bounds have cut the formula unless it is to certify."""
+    chosen: list[Stage] = [IntervalBounds(), CrownBounds()] if certify and "bounds" in names else []
+    chosen += [Ascent()] if "attack" in names else []
     splits = tuple(way for way in SPLITS if way in names)
     if "branch-and-bound" in names or splits:
         options = Options(seconds=math.inf, reals=mode is Soundness.REAL)

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from surebound.attack.climb import climb, smallest_row
 from surebound.bounds.linear.intermediate import relax
+from surebound.certificates.evidence import BoxRecorder, Evidence
 from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.numerics import proved
 from surebound.region import project
 from surebound.search.branch_and_bound import Tree
-from surebound.search.evidence import BoxRecorder, Evidence
 from surebound.search.mixing import mixed_upper
 from surebound.search.question import Question
 

@@ -16,12 +16,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from surebound.certificates.evidence import Evidence
 from surebound.errors import BoundError
 from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.numerics import Soundness, strictly_above
 from surebound.region import Region
-from surebound.search.evidence import Evidence
 
 
 class Proof(enum.IntEnum):
@@ -30,6 +30,11 @@ class Proof(enum.IntEnum):
     DEPLOYED = 0  # every float32 execution
     REAL = 1  # the network over the reals
     TOLERANCE = 2  # the network over the reals, within a solver's tolerance
+
+    @property
+    def mode(self) -> str:
+        """How certificates name it."""
+        return "deployed" if self is Proof.DEPLOYED else "real"
 
     @classmethod
     def of(cls, mode: Soundness) -> Proof:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from fractions import Fraction
 
-from surebound.search.evidence import Evidences
+from surebound.certificates.evidence import Evidences
 from surebound.search.question import Proof
 from surebound.verdict import Verdict
 

@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ from surebound.graph.runs import Runs, assemble
 from surebound.numerics import Soundness, exact_fraction
 from surebound.region import Box, Region, check_region
 from surebound.search.agreement import check_agreement
-from surebound.search.formula import STAGES, decide_formula
+from surebound.search.formula import STAGES, Certify, decide_formula
 from surebound.search.problem import Problem
 from surebound.search.rule import SPLITS
 from surebound.spec import LinearSpec, Run, Spec, check_labels
@@ -42,6 +43,7 @@ def decide(
     timeout: float = math.inf,
     seed: int = 0,
     tolerance: bool = False,
+    certificates: str | Path | None = None,
 ) -> list[Verdict]:
     """Prove a specification at every input of a region, or find an input that violates it: one Verdict per example.
 
@@ -49,6 +51,7 @@ def decide(
     to stay the largest output. ``stages``: which of "bounds", "attack",
     "branch-and-bound" and "mip" to use. What "mip" proves rests on the solver's tolerance: it stays UNKNOWN, unless
     ``tolerance=True`` lets it count (never as float-sound).
+    ``certificates``: a directory for a file per proof, which ``surebound check`` confirms (docs/certificates.md).
     ``timeout``: seconds per example. A witness (C, H, W) is a point of the region; where a specification speaks of two
     points (``Spec.monotone``) it is x and then the others, (2, C, H, W).
 
@@ -67,14 +70,16 @@ def decide(
     if mode is Soundness.NONE:
         raise InputError("soundness='none' proves nothing; give 'deployed' or 'real'")
     known: dict[int, Runs] = {}
-    verdicts = []
+    verdicts = list[Verdict]()
     with evaluating(model):
         for i, each in enumerate(specs):
             one = region[i : i + 1]
             if id(each) not in known:  # traced once: no example's time
                 known[id(each)] = assemble(model, one.reference, each.formula, program_of)
             deadline = time.monotonic() + timeout
-            verdicts.append(_Example(model, known[id(each)], one, mode).verdict(stages, deadline, seed, tolerance))
+            example = _Example(model, known[id(each)], one, mode)
+            keep = None if certificates is None else example.certifies(Path(certificates), len(verdicts))
+            verdicts.append(example.verdict(stages, deadline, seed, tolerance, keep))
     return verdicts
 
 
@@ -97,8 +102,17 @@ class _Example:
         )
         self._witness: Tensor | None = None
 
-    def verdict(self, stages: Sequence[str], deadline: float, seed: int, tolerance: bool) -> Verdict:
-        found = decide_formula(self._problem, self._judge, deadline, seed=seed, stages=stages, tolerance=tolerance)
+    def certifies(self, path: Path, number: int) -> Certify:
+        from surebound.search.certify import certifies
+
+        return certifies(path, self._problem.network.program, f"{number:05d}")
+
+    def verdict(
+        self, stages: Sequence[str], deadline: float, seed: int, tolerance: bool, certify: Certify | None
+    ) -> Verdict:
+        found = decide_formula(
+            self._problem, self._judge, deadline, seed=seed, stages=stages, tolerance=tolerance, certify=certify
+        )
         if found.status is Status.ROBUST:
             self._check_networks(seed)
         # What was judged is the merged input; the witness is the points that it stands for.

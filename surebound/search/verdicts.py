@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from surebound.certificates.evidence import Evidences
 from surebound.region import LinfBall
-from surebound.search.evidence import Evidences
 from surebound.search.labels import Labels
 from surebound.search.question import Finding, Proof, Questions
 from surebound.search.record import Record

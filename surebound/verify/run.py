@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from surebound.certificates.directory import CertificateDirectory
-from surebound.certificates.write import Claims
+from surebound.certificates.directory import CertificateDirectory, open_directory
 from surebound.errors import InputError, RegionError, StoreError
 from surebound.graph import forward, program_of
 from surebound.graph.fit import evaluating
@@ -23,6 +22,7 @@ from surebound.search.cascade import cascade as find_cascade
 from surebound.search.record import Record
 from surebound.search.verdicts import Example, Setting, example_of
 from surebound.spec import check_labels
+from surebound.verdict import Status
 from surebound.verify.cluster import check_cluster, cluster_pool
 from surebound.verify.identity import Identity, code_version, example_hash, network_digest, weights_hash
 from surebound.verify.pool import Executor, Inline, ProcessPool
@@ -93,7 +93,7 @@ def verify(
         if jobs is not None:
             raise InputError(f"jobs={jobs} and a cluster; give one of them: a cluster has its own workers")
         check_cluster(cluster)
-    kept = None if certificates is None else _certificates(model, images, clip, Path(certificates))
+    kept = None if certificates is None else _certificates(model, images, Path(certificates))
     work = Work(model, steps, Setting(clip, seed, timeout, certify=kept is not None))
     run = _Verification(work, images, labels.long(), chosen, progress, lambda: _executor(work, jobs, cluster), kept)
     if out is None:
@@ -146,7 +146,8 @@ class _Verification:
                 )
         kept = self.certificates
         missing = set() if kept is None else {
-            record.index for record in store.records() if record.eps == radius and not kept.has(record)
+            record.index for record in store.records()
+            if record.eps == radius and record.verdict.status.decided and not kept.file(_name(record)).exists()
         }  # fmt: skip
         return {index for index in self.chosen if index in done and index not in missing}
 
@@ -159,7 +160,7 @@ class _Verification:
             count += len(records)
             if self.certificates is not None:
                 for record in records:
-                    self.certificates.add(record, self.images[record.index])
+                    self._certify(record, self.certificates)
             yield records
             self._report(radius, records, count)
 
@@ -172,6 +173,16 @@ class _Verification:
     def _digest(self, index: int) -> str:
         return example_hash(self.images[index], int(self.labels[index]))
 
+    def _certify(self, record: Record, kept: CertificateDirectory) -> None:
+        """Write the certificate of a verdict, if it has one."""
+        index, verdict = record.index, record.verdict
+        ball = LinfBall(self.images[index : index + 1], record.eps, self.work.setting.clip)
+        if verdict.witness is not None:
+            kept.label_refuted(_name(record), ball, record.label, verdict.witness)
+        elif verdict.status is Status.ROBUST and record.proof is not None:
+            mode, evidence = record.proof
+            kept.label_proved(_name(record), ball, record.label, mode.mode, evidence)
+
     def _report(self, radius: Fraction, records: list[Record], done: int) -> None:
         if self.progress is not None:
             self.progress(Progress(radius, tuple(records), done, len(self.chosen)))
@@ -183,11 +194,14 @@ def _executor(work: Work, jobs: int | None, cluster: str | Client | None) -> Exe
     return Inline(work) if jobs is None else ProcessPool(work, jobs)
 
 
-def _certificates(
-    model: nn.Module, images: Tensor, clip: tuple[float, float] | None, directory: Path
-) -> CertificateDirectory:
+def _certificates(model: nn.Module, images: Tensor, directory: Path) -> CertificateDirectory:
     with evaluating(model):
-        return CertificateDirectory(directory, Claims.about(program_of(model, images[:1])), clip)
+        return open_directory(directory, program_of(model, images[:1]))
+
+
+def _name(record: Record) -> str:
+    """Name the certificate of an example at a radius."""
+    return f"{record.index:05d}.eps-{record.eps.numerator}-{record.eps.denominator}"
 
 
 def _balls(region: LinfBall | Sequence[LinfBall]) -> list[LinfBall]:

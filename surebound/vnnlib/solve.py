@@ -19,7 +19,8 @@ from torch import Tensor
 
 from surebound.graph.onnx.file import Model, read_model
 from surebound.numerics import Soundness
-from surebound.search.formula import STAGES, decide_formula
+from surebound.search.formula import STAGES, Certify, decide_formula
+from surebound.search.problem import Problem
 from surebound.verdict import Status
 from surebound.vnnlib.problem import build
 from surebound.vnnlib.query import Query
@@ -57,10 +58,13 @@ def decide(
     *,
     seed: int = 0,
     tolerance: bool = False,
+    certificates: str | Path | None = None,
+    name: str = "query",
 ) -> Answer:
     """Decide a query about networks, given by the names that the query has for them; either may be a file's path.
 
     ``tolerance``: let what a MIP solver proves within its tolerance count as unsat, for queries about reals.
+    ``certificates``: a directory for the certificate NAME.cert of an unsat, which ``surebound check`` confirms.
     """
     began = time.monotonic()
     asked = query if isinstance(query, Query) else read_query(query)
@@ -74,6 +78,15 @@ def decide(
 
     reals = problem.soundness is Soundness.REAL
     stages = STAGES if reals else STAGES[:-1]  # a solver's answer is about reals
-    found = decide_formula(problem, judge, began + timeout, seed=seed, stages=stages, tolerance=tolerance and reals)
+    keep = None if certificates is None else _certifies(Path(certificates), problem, name)
+    found = decide_formula(
+        problem, judge, began + timeout, seed=seed, stages=stages, tolerance=tolerance and reals, certify=keep
+    )
     seconds = time.monotonic() - began
     return Answer(found.status, assignment, found.stage, found.detail, seconds, found.float_sound)
+
+
+def _certifies(path: Path, problem: Problem, name: str) -> Certify:
+    from surebound.search.certify import certifies  # most queries need none of it
+
+    return certifies(path, problem.network.program, name)

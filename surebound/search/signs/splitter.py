@@ -19,11 +19,11 @@ from surebound.bounds.reduced.network import Reduced
 from surebound.bounds.reduced.passes import Multipliers, Pass, Passes
 from surebound.bounds.reduced.reduction import reduce_network
 from surebound.bounds.reduced.targets import TargetRow, Targets
+from surebound.certificates.evidence import Evidence, SignRecorder
 from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.numerics import SOLVER_FEASIBILITY, Soundness, proved
 from surebound.search.branch_and_bound import Options, Tree
-from surebound.search.evidence import Evidence, SignRecorder
 from surebound.search.mixing import mixed_upper
 from surebound.search.question import Question
 from surebound.search.signs.branching import candidates, choose
