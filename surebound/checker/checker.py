@@ -71,7 +71,7 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 @dataclass(frozen=True)
-class Arithmetic:
+class Numbers:
     """Float64 with every rounding paid, or rationals; and what a float32 execution may add (``deployed``)."""
 
     exact: bool
@@ -102,7 +102,7 @@ class Arithmetic:
 
 
 @dataclass(frozen=True)
-class Step:
+class Op:
     """One operation: y = A x + b, or y = max(left x, x), or the largest entries of windows. (R, *shape) throughout."""
 
     inputs: tuple[int, ...]  # numbers of values; 0 is the network's input
@@ -118,7 +118,7 @@ class Step:
     windows: Callable[[Array], Array] | None = None  # entries (1, C, H, W, k) that the largest is taken of
 
 
-def build(given: dict[str, Any], arrays: dict[str, Array], shapes: list[tuple[int, ...]], number: Arithmetic) -> Step:
+def build(given: dict[str, Any], arrays: dict[str, Array], shapes: list[tuple[int, ...]], number: Numbers) -> Op:
     """Make a step from its description; ``shapes`` of the values so far, without the batch."""
     op, inputs = given["op"], tuple(given["in"])
     need(inputs and all(type(i) is int and 0 <= i < len(shapes) for i in inputs), f"{op} reads what nothing computes")
@@ -127,17 +127,17 @@ def build(given: dict[str, Any], arrays: dict[str, Array], shapes: list[tuple[in
     def array(name: str) -> Array:
         return number.of(arrays[given[name]]) if given.get(name) else number.of(0.0)
 
-    def entrywise(factor: Array, bias: Any, size: Any, roundings: int) -> Step:
+    def entrywise(factor: Array, bias: Any, size: Any, roundings: int) -> Op:
         need(np.broadcast_shapes(shape, factor.shape) == shape, "a factor larger than what it multiplies")
         sizes = number.sizes(factor)
         scaled = lambda x, absolute: x * (sizes if absolute else factor)  # noqa: E731
-        return Step(inputs, scaled, lambda a: a * factor, bias, size, roundings, always=roundings)
+        return Op(inputs, scaled, lambda a: a * factor, bias, size, roundings, always=roundings)
 
     if op == "dense":  # along the last axis
         weight, bias = array("weight"), array("bias")  # (out, in)
         size = number.sizes(weight)
         product = lambda x, absolute: x @ (size if absolute else weight).T  # noqa: E731
-        return Step(inputs, product, lambda a: a @ weight, bias, np.abs(bias), weight.shape[1] + 1, weight.shape[0])
+        return Op(inputs, product, lambda a: a @ weight, bias, np.abs(bias), weight.shape[1] + 1, weight.shape[0])
     if op in ("conv", "average", "max"):
         return windowed(given, array, shape, number)
     if op == "scale":  # by a constant; ``divide``: by its reciprocal
@@ -153,21 +153,21 @@ def build(given: dict[str, Any], arrays: dict[str, Array], shapes: list[tuple[in
         need(len(signs) == len(inputs) and all(s in (1, -1) for s in signs), f"signs {signs}")
         need(all(shapes[i] == shape for i in inputs), f"a sum of shapes {[shapes[i] for i in inputs]}")
         need(np.broadcast_shapes(shape, bias.shape) == shape, "a constant larger than what it is added to")
-        return Step(inputs, lambda x, _: x, lambda a: a, bias, np.abs(bias), len(inputs) + 1, signs=signs)
+        return Op(inputs, lambda x, _: x, lambda a: a, bias, np.abs(bias), len(inputs) + 1, signs=signs)
     if op == "reshape":
         after = tuple(given["shape"])
-        return Step(inputs, lambda x, _: x.reshape(len(x), *after), lambda a: a.reshape(len(a), *shape), terms=0)
+        return Op(inputs, lambda x, _: x.reshape(len(x), *after), lambda a: a.reshape(len(a), *shape), terms=0)
     if op == "transpose":
         order = (0, *(i + 1 for i in given["order"]))
         undo = tuple(int(i) for i in np.argsort(order))
-        return Step(inputs, lambda x, _: x.transpose(order), lambda a: a.transpose(undo), terms=0)
+        return Op(inputs, lambda x, _: x.transpose(order), lambda a: a.transpose(undo), terms=0)
     need(op == "relu", f"the operation {op!r} is not known")
     left = Fraction(given.get("left", 0))
     need(0 <= left < 1, f"a slope of {left}")
-    return Step(inputs, left=left if number.exact else float(left))
+    return Op(inputs, left=left if number.exact else float(left))
 
 
-def windowed(given: dict[str, Any], array: Callable[[str], Array], shape: Any, number: Arithmetic) -> Step:
+def windowed(given: dict[str, Any], array: Callable[[str], Array], shape: Any, number: Numbers) -> Op:
     """Make a 2-D convolution, or a pooling, which treats every channel by itself."""
     inputs = tuple(given["in"])
     (sh, sw), (top, left, bottom, right), (dh, dw) = given["stride"], given["pads"], given["dilation"]
@@ -202,13 +202,13 @@ def windowed(given: dict[str, Any], array: Callable[[str], Array], shape: Any, n
 
     if given["op"] == "max":  # what lies outside of the image is never the largest
         lowest = number.of(-(2.0**1000))[()]
-        return Step(inputs, windows=lambda x: windows(x, lowest).reshape(*windows(x).shape[:4], -1))
+        return Op(inputs, windows=lambda x: windows(x, lowest).reshape(*windows(x).shape[:4], -1))
     bias = bias.reshape(-1, 1, 1) if bias.ndim else bias
-    return Step(inputs, apply, adjoint, bias, np.abs(bias), each * kh * kw + 2, out * kh * kw, always=2 * pools)
+    return Op(inputs, apply, adjoint, bias, np.abs(bias), each * kh * kw + 2, out * kh * kw, always=2 * pools)
 
 
 @dataclass(frozen=True)
-class Split:
+class Units:
     """What a certificate gives for u units of one ReLU step in R sub-problems: (R, u) each, but the units' places."""
 
     place: Array  # (u,) in the flattened input
@@ -219,13 +219,13 @@ class Split:
     given: Array  # (R, 1) bool: these rows
 
 
-class Network:
+class CheckedNetwork:
     """A network, the bounds of its values over one box at a time, and rows that are taken back through it."""
 
-    def __init__(self, data: bytes, number: Arithmetic) -> None:
+    def __init__(self, data: bytes, number: Numbers) -> None:
         header, arrays = unpack(data)
         self.number, self.digest, self.done = number, hashlib.sha256(data).hexdigest(), (None, False)
-        self.floor, self.shapes, self.steps = number.of(FLOOR)[()], [tuple(header["input"])], list[Step]()
+        self.floor, self.shapes, self.steps = number.of(FLOOR)[()], [tuple(header["input"])], list[Op]()
         self.low, self.high, self.size = list[Array](), list[Array](), list[Any]()  # of values; |A| max|x| + |b|
         for given in header["steps"]:
             step = build(given, arrays, self.shapes, number)
@@ -239,8 +239,8 @@ class Network:
         """Return the largest size of a value's entries over the box."""
         return np.maximum(np.abs(self.low[value]), np.abs(self.high[value])) + self.floor
 
-    def over(self, box: Box, linear: bool) -> None:
-        """Bound every value over a box: by intervals (3), ReLU inputs also by rows if ``linear`` (5)."""
+    def over(self, box: Box, linear: bool, every: bool = False) -> None:
+        """Bound every value over a box: by intervals (3); if ``linear``, ReLU inputs also by rows (5)."""
         if self.done[0] is box and self.done[1] == linear:
             return
         self.low, self.high, self.size, self.done, seen = [box[0]], [box[1]], [], (box, linear), False  # type: ignore[assignment]
@@ -252,17 +252,17 @@ class Network:
                 low, high = step.windows(self.low[x]).max(-1), step.windows(self.high[x]).max(-1)
             else:
                 if linear and seen:
-                    self._tighten(x)
+                    self._tighten(x, every)
                 paid, seen = self.number.network(2) * bool(step.left) * self.largest(x), True
                 low, high = (np.maximum(step.left * v[x], v[x]) for v in (self.low, self.high))
                 low, high = low - paid, high + paid
             self.low.append(low), self.high.append(high), self.size.append(size)  # type: ignore[func-returns-value]
 
-    def _rate(self, step: Step, count: int) -> Any:
+    def _rate(self, step: Op, count: int) -> Any:
         """Return what is paid of |A| max|x| + |b|: for the network's sums, and for ours of ``count`` terms."""
         return self.number.network(step.terms) + self.number.own(count + 64, step.always)
 
-    def _affine(self, step: Step) -> tuple[Array, Array, Any]:
+    def _affine(self, step: Op) -> tuple[Array, Array, Any]:
         assert step.apply is not None
         if not step.terms:
             x = step.inputs[0]
@@ -277,10 +277,10 @@ class Network:
         error = size * self._rate(step, 4 * step.terms)
         return center - radius - error, center + radius + error, size
 
-    def _tighten(self, value: int) -> None:
-        """Bound the entries of a ReLU's input that may have either sign by rows, with adaptive slopes."""
+    def _tighten(self, value: int, every: bool) -> None:
+        """Bound the entries of a ReLU's input that may have either sign, or all, by rows, with adaptive slopes."""
         low, high = self.low[value].reshape(-1).copy(), self.high[value].reshape(-1).copy()
-        open_ones, entries = np.flatnonzero((low < 0) & (high > 0)), max(v.size for v in self.low)
+        open_ones, entries = np.flatnonzero(((low < 0) | every) & (high > 0)), max(v.size for v in self.low)
         each = max(1, ROWS_BYTES // (16 * entries))
         for part in (open_ones[i : i + each] for i in range(0, len(open_ones), each)):
             rows = np.zeros((2, len(part), low.size), low.dtype)
@@ -290,7 +290,7 @@ class Network:
             low[part] = np.maximum(low[part], -found[len(part) :])
         self.low[value], self.high[value] = (v.reshape(1, *self.shapes[value]) for v in (low, high))
 
-    def back(self, value: int, rows: Array, stop: bool = False, splits: dict[int, Split] | None = None) -> Array:
+    def back(self, value: int, rows: Array, stop: bool = False, splits: dict[int, Units] | None = None) -> Array:
         """Bound rows (R, *shape) of a value from above: (R,). ``stop``: at the first ReLU, by its intervals (4).
 
         ``splits``: what the certificate gives, by the numbers of ReLU steps; -inf where they leave no execution.
@@ -353,17 +353,16 @@ class Network:
         error = error * (1 if number.exact else 1 + 2.0**-20) + added * number.own(8 * len(self.steps) + 16)
         return np.where(empty, -np.inf, offset + error)
 
-    def _chosen(self, step: Step) -> tuple[Array, Array]:
+    def _chosen(self, step: Op) -> tuple[Array, Array]:
         """Return the entry of each window with the largest lower bound, which its maximum is at least; is it equal?"""
         low, high, windows = self.low[step.inputs[0]], self.high[step.inputs[0]], step.windows
         assert windows is not None
-        entries, tops = windows(low), windows(high)
-        best = entries.argmax(-1)[..., None]
+        entries, tops, best = windows(low), windows(high), windows(low).argmax(-1)[..., None]
         place = np.take_along_axis(windows(np.arange(low.size, dtype=float).reshape(low.shape)), best, -1)[..., 0]
         others = np.where(np.arange(tops.shape[-1]) == best, entries, tops).max(-1)
         return place.reshape(-1).astype(int), others <= entries.max(-1)
 
-    def _through(self, step: Step, a: Array, given: Split | None) -> tuple[Array, Array, Array]:
+    def _through(self, step: Op, a: Array, given: Units | None) -> tuple[Array, Array, Array]:
         """Go back through y = max(left x, x): any coefficient m of x is allowed and costs the largest o y - m x (5)."""
         o, left, x = a.reshape(len(a), -1), step.left, step.inputs[0]
         low, high = self.low[x].reshape(1, -1), self.high[x].reshape(1, -1)
@@ -406,7 +405,7 @@ def region_of(header: dict[str, Any], arrays: dict[str, Array], exact: bool) -> 
     return np.nextafter(below, -np.inf).reshape(shape), np.nextafter(above, np.inf).reshape(shape)
 
 
-def cases_of(header: dict[str, Any], arrays: dict[str, Array], outputs: int, number: Arithmetic) -> tuple[Array, Array]:
+def cases_of(header: dict[str, Any], arrays: dict[str, Array], outputs: int, number: Numbers) -> tuple[Array, Array]:
     """Return rows c (N, S, K) and d (N, S): a case holds where all its rows c.z + d are > 0."""
     if (label := header.get("label")) is not None:
         need(type(label) is int and 0 <= label < outputs, f"the label {label} of {outputs}")
@@ -421,7 +420,7 @@ def cases_of(header: dict[str, Any], arrays: dict[str, Array], outputs: int, num
 class Claim:
     """One certificate at work: its cases, and the arrays that its proofs name."""
 
-    network: Network
+    network: CheckedNetwork
     arrays: dict[str, Array]
     c: Array
     d: Array
@@ -443,7 +442,7 @@ class Claim:
         order = None if weights is None else iter(weights[:, None])
         return np.array([self._boxes(tree, cuts, order, cases, box)])
 
-    def rows(self, cases: Array, weights: Array | None, stop: bool, splits: dict[int, Split] | None = None) -> Array:
+    def rows(self, cases: Array, weights: Array | None, stop: bool, splits: dict[int, Units] | None = None) -> Array:
         """Bound mixtures of the rows of cases (n,), with weights (n, S) >= 0 that are not all 0 (7)."""
         number, network, last = self.network.number, self.network, len(self.network.steps)
         if weights is None:  # every row by itself: one that is not > 0 is enough
@@ -486,7 +485,7 @@ class Claim:
                     len(set(place.tolist())) == len(place) and not len(place[(place < 0) | (place >= entries)]), "units"
                 )
                 sides, lower, push, m = (v[at][:, here] for v in every)
-                found[i] = Split(place, sides, lower, push, m, given[at])
+                found[i] = Units(place, sides, lower, push, m, given[at])
             mixed = None if weights is None else weights[at]
             worst = max(worst, *self.rows(case.repeat(len(paths[at])), mixed, False, found))
         self.leaves += len(paths)
@@ -497,7 +496,7 @@ class Claim:
         axis, (low, high) = next(tree, -2), box
         need(-1 <= axis < low.size, f"a cut along the axis {axis}")
         if axis == -1:
-            self.network.over(box, linear=True)
+            self.network.over(box, linear=True, every=True)
             self.leaves += 1
             return self.rows(case, None if weights is None else next(weights), stop=False)[0]
         cut, at = self.network.number.of(next(cuts, np.nan))[()], np.unravel_index(axis, low.shape)
@@ -528,18 +527,18 @@ def check(certificate: bytes, network: bytes, exact: bool = False) -> tuple[str,
         raise Rejected(f"unreadable: {type(error).__name__} {error}") from None
 
 
-_network = lru_cache(4)(Network)
+_network = lru_cache(4)(CheckedNetwork)
 
 
 def _checked(header: dict[str, Any], arrays: dict[str, Array], data: bytes, exact: bool) -> tuple[str, float, int]:
     need(header["mode"] in ("deployed", "real"), f"the mode {header['mode']!r}")
-    network = _network(data, Arithmetic(exact, header["mode"] == "deployed"))
+    network = _network(data, Numbers(exact, header["mode"] == "deployed"))
     need(header["network"] == network.digest, "made for another network")
     box, number = region_of(header, arrays, exact), network.number
     need(box[0].shape[1:] == network.shapes[0], f"a region of shape {box[0].shape[1:]}")
     claim = Claim(network, arrays, *cases_of(header, arrays, int(np.prod(network.shapes[-1])), number))
     if header["claim"] == "falsified":
-        point, (low, high) = Arithmetic(True, False).of(arrays["witness"])[None], region_of(header, arrays, True)
+        point, (low, high) = Numbers(True, False).of(arrays["witness"])[None], region_of(header, arrays, True)
         need(point.shape == low.shape and ((low <= point) & (point <= high)).all(), "a witness outside of the region")
         network.over((number.of(arrays["witness"])[None],) * 2, linear=False)
         each = np.eye(claim.c.shape[1])  # every row of every case by itself, at that point

@@ -46,7 +46,7 @@ class _Value:
 
 
 @dataclass(frozen=True)
-class _Call:
+class _FlatCall:
     node: Node
     args: Mapping[str, Any]
     flat: Flat
@@ -68,7 +68,7 @@ class _Call:
         return GraphError(f"{self.node.op} has no certificate: {why}")
 
 
-Flattener = Callable[[_Call], int]
+Flattener = Callable[[_FlatCall], int]
 FLATTENERS: dict[str, Flattener] = {}
 
 
@@ -81,7 +81,7 @@ def _flattens(*operators: str) -> Callable[[Flattener], Flattener]:
 
 
 @_flattens("linear.default", "addmm.default", "mm.default", "matmul.default")
-def _dense(call: _Call) -> int:
+def _dense(call: _FlatCall) -> int:
     kind = call.node.op.split(".")[1]
     x, weight = {"linear": ("input", "weight"), "addmm": ("mat1", "mat2"), "mm": ("self", "mat2")}.get(
         kind, ("self", "other")
@@ -95,7 +95,7 @@ def _dense(call: _Call) -> int:
 
 
 @_flattens("conv2d.default")
-def _conv(call: _Call) -> int:
+def _conv(call: _FlatCall) -> int:
     padding = call.args.get("padding", 0)
     if isinstance(padding, str):
         raise call.refused(f"padding={padding!r}")
@@ -106,7 +106,7 @@ def _conv(call: _Call) -> int:
     )  # fmt: skip
 
 
-def _windows(call: _Call, kernel: Any, stride: Any = 1) -> dict[str, list[int]]:
+def _windows(call: _FlatCall, kernel: Any, stride: Any = 1) -> dict[str, list[int]]:
     pad = _pair(call.args.get("padding", 0))
     return {
         "kernel": [int(n) for n in kernel],
@@ -122,7 +122,7 @@ def _pair(value: Any) -> list[int]:
 
 
 @_flattens("avg_pool2d.default", "max_pool2d.default", "max_pool2d_with_indices.default")
-def _pool(call: _Call) -> int:
+def _pool(call: _FlatCall) -> int:
     kernel = _pair(call.args["kernel_size"])
     windows = _windows(call, kernel, kernel)
     if call.args.get("ceil_mode") or call.args.get("divisor_override") is not None:
@@ -135,7 +135,7 @@ def _pool(call: _Call) -> int:
 
 
 @_flattens("adaptive_avg_pool2d.default", "_adaptive_avg_pool2d.default", "mean.dim")
-def _global(call: _Call) -> int:
+def _global(call: _FlatCall) -> int:
     x = call.number("self")
     shape = _shape_of(call.flat, x)
     axes = sorted(int(d) % 4 for d in call.args.get("dim", (2, 3)))
@@ -147,7 +147,7 @@ def _global(call: _Call) -> int:
 
 
 @_flattens("_native_batch_norm_legit_no_training.default")
-def _normalise(call: _Call) -> int:
+def _normalise(call: _FlatCall) -> int:
     mean, variance = call.constant("running_mean"), call.constant("running_var")
     weight, bias = call.constant("weight"), call.constant("bias")
     if mean is None or variance is None:
@@ -161,7 +161,7 @@ def _normalise(call: _Call) -> int:
 
 
 @_flattens("add.Tensor", "sub.Tensor", "add.Scalar", "sub.Scalar")
-def _add(call: _Call) -> int:
+def _add(call: _FlatCall) -> int:
     if call.args.get("alpha", 1) != 1:
         raise call.refused("alpha")
     minus = -1 if call.node.op.startswith("aten.sub") else 1
@@ -173,7 +173,7 @@ def _add(call: _Call) -> int:
 
 
 @_flattens("mul.Tensor", "mul.Scalar", "div.Tensor", "div.Scalar")
-def _scale(call: _Call) -> int:
+def _scale(call: _FlatCall) -> int:
     divide = call.node.op.startswith("aten.div")
     first, second = call.args["self"], call.args["other"]
     x, factor = (second, first) if isinstance(second, _Value) and not divide else (first, second)
@@ -183,7 +183,7 @@ def _scale(call: _Call) -> int:
     return call.flat.add("scale", [x.number], scale=scale, divide=True if divide else None)
 
 
-def _of_example(value: Tensor, call: _Call) -> Tensor:
+def _of_example(value: Tensor, call: _FlatCall) -> Tensor:
     """Return a constant without its batch axis."""
     if value.dim() < call.sample.dim():
         return value
@@ -195,7 +195,7 @@ def _of_example(value: Tensor, call: _Call) -> Tensor:
 @_flattens("view.default", "reshape.default", "flatten.using_ints", "unsqueeze.default", "squeeze.dim", "squeeze.dims",
            "_unsafe_view.default", "clone.default", "alias.default", "detach.default", "contiguous.default",
            "dropout.default")  # fmt: skip
-def _reshape(call: _Call) -> int:
+def _reshape(call: _FlatCall) -> int:
     x = call.number("self" if "self" in call.args else "input")
     shape = tuple(call.sample.shape[1:])
     if call.sample.shape[0] != 1 or math.prod(shape) != math.prod(_shape_of(call.flat, x)):
@@ -203,8 +203,26 @@ def _reshape(call: _Call) -> int:
     return call.flat.add("reshape", [x], shape=list(shape))
 
 
+@_flattens("index_select.default", "slice.Tensor", "select.int")
+def _choose(call: _FlatCall) -> int:
+    """Choose entries of a list of numbers: a product with a matrix of zeros and ones, which rounds nothing."""
+    x = call.number("self")
+    shape = _shape_of(call.flat, x)
+    if len(shape) != 1 or call.args.get("dim", 0) not in (1, -1):
+        raise call.refused("only entries of a list are chosen, not parts of an image")
+    numbers = torch.arange(shape[0]).unsqueeze(0)
+    if "index" in call.args:
+        index = call.args["index"]
+        chosen = numbers[0][index if isinstance(index, Tensor) else [int(index)]]
+    else:
+        chosen = numbers[0][call.args.get("start") or 0 : call.args.get("end") : call.args.get("step", 1)]
+    found = call.flat.add("dense", [x], weight=torch.eye(shape[0])[chosen])
+    after = list(call.sample.shape[1:])
+    return found if after == [len(chosen)] else call.flat.add("reshape", [found], shape=after)
+
+
 @_flattens("permute.default", "transpose.int")
-def _transpose(call: _Call) -> int:
+def _transpose(call: _FlatCall) -> int:
     rank = call.sample.dim()
     order = list(range(rank))
     if "dims" in call.args:
@@ -218,7 +236,7 @@ def _transpose(call: _Call) -> int:
 
 
 @_flattens("relu.default", "leaky_relu.default")
-def _relu(call: _Call) -> int:
+def _relu(call: _FlatCall) -> int:
     slope = float(np.float32(call.args.get("negative_slope", 0.01))) if "leaky" in call.node.op else 0.0
     if not 0 <= slope < 1:
         raise call.refused(f"a slope of {slope}")
@@ -244,7 +262,7 @@ def flatten(program: Program) -> Flat:
         if node.varies and isinstance(value, Tensor):
             if node.op not in FLATTENERS:
                 raise GraphError(f"{node.op} has no certificate: the checker does not know it")
-            call = _Call(node, _arguments(node, known), flat, value)
+            call = _FlatCall(node, _arguments(node, known), flat, value)
             known[node.name] = _Value(FLATTENERS[node.op](call))
             flat.steps[-1]["_shape"] = list(value.shape[1:])
         return value

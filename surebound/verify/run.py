@@ -127,7 +127,7 @@ class _Verification:
             with self.start() as executor:
                 for radius in radii:
                     # Asked again before each example: another process may be at work on the same store.
-                    others = _Cached(store, radius, key)
+                    others = _Cached(store, radius, key, self._uncertified(store, radius))
                     for records in self._settle(executor, radius, settled[radius], others.has):
                         store.add(records, key)
         wanted, asked = set(self.chosen), set(radii)
@@ -144,12 +144,16 @@ class _Verification:
                     f"{store.path} holds a result for another example {index}: the data or their order changed. "
                     "Verify into another directory."
                 )
-        kept = self.certificates
-        missing = set() if kept is None else {
-            record.index for record in store.records()
-            if record.eps == radius and record.verdict.status.decided and not kept.file(_name(record)).exists()
-        }  # fmt: skip
+        missing = self._uncertified(store, radius)
         return {index for index in self.chosen if index in done and index not in missing}
+
+    def _uncertified(self, store: Store, radius: Fraction) -> set[int]:
+        """Return the examples that are decided but lack a certificate that is wanted."""
+        kept = self.certificates
+        if kept is None:
+            return set()
+        decided = (record for record in store.records() if record.eps == radius and record.verdict.status.decided)
+        return {record.index for record in decided if not kept.file(_name(record)).exists()}
 
     def _settle(
         self, executor: Executor, radius: Fraction, done: set[int], elsewhere: Callable[[int], bool]
@@ -258,8 +262,8 @@ def identity_of(model: nn.Module, images: Tensor, clip: tuple[float, float] | No
 class _Cached:
     """Is an index settled by another process? Asks the store again at most when its file has changed."""
 
-    def __init__(self, store: Store, radius: Fraction, key: str) -> None:
-        self._store, self._radius, self._key = store, radius, key
+    def __init__(self, store: Store, radius: Fraction, key: str, again: set[int]) -> None:
+        self._store, self._radius, self._key, self._again = store, radius, key, again
         self._version = -1
         self._found: set[int] = set()
 
@@ -267,4 +271,4 @@ class _Cached:
         version = self._store.version()
         if version != self._version:
             self._version, self._found = version, set(self._store.done(self._radius, self._key))
-        return index in self._found
+        return index in self._found and index not in self._again

@@ -273,12 +273,12 @@ def layered(kind: str) -> nn.Module:
 @pytest.mark.parametrize("kind", ["padding", "groups", "norm", "max", "average", "leaky"])
 def test_layers_are_the_networks(kind: str, tmp_path: Path) -> None:
     """Bounds over a point hold what the network computes, and hardly more; claims about balls are confirmed."""
-    from surebound.checker.checker import Arithmetic, Network
+    from surebound.checker.checker import CheckedNetwork, Numbers
 
     net = layered(kind)
     x = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(1))
     claims = Claims.about(program_of(net, x[:1]))
-    flat = Network(claims.network, Arithmetic(exact=False, deployed=True))
+    flat = CheckedNetwork(claims.network, Numbers(exact=False, deployed=True))
     for image in x:
         point = image[None].double().numpy()
         flat.over((point, point.copy()), linear=False)
@@ -294,12 +294,12 @@ def test_layers_are_the_networks(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["padding", "groups", "norm", "max", "average", "leaky"])
 @pytest.mark.parametrize("linear", [False, True])
 def test_bounds_hold_what_is_sampled(kind: str, linear: bool) -> None:
-    from surebound.checker.checker import Arithmetic, Network
+    from surebound.checker.checker import CheckedNetwork, Numbers
 
     net = layered(kind)
     generator = torch.Generator().manual_seed(2)
     center, eps = torch.rand(1, 1, 8, 8, generator=generator), 0.05
-    flat = Network(Claims.about(program_of(net, center)).network, Arithmetic(exact=False, deployed=True))
+    flat = CheckedNetwork(Claims.about(program_of(net, center)).network, Numbers(exact=False, deployed=True))
     low, high = (center - eps).double().numpy(), (center + eps).double().numpy()
     flat.over((low, high), linear)
     rows = np.concatenate([np.eye(4), -np.eye(4)])

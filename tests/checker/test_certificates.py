@@ -1,0 +1,139 @@
+"""Certificates as users meet them: of verdicts, specifications and queries, resumed, explained, on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+import surebound as sb
+from surebound.certificates.explain import explained
+from surebound.certificates.trees import box_tree, split_tree
+from surebound.checker import check
+from surebound.checker.checker import unpack
+from surebound.cli import build_app
+from surebound.errors import BoundError, GraphError, StoreError
+
+
+def net_of(inputs: int, hidden: int, outputs: int, seed: int) -> nn.Sequential:
+    torch.manual_seed(seed)
+    net = nn.Sequential(
+        nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, outputs)
+    ).requires_grad_(False)
+    for layer in net:
+        if isinstance(layer, nn.Linear):
+            layer.weight.normal_(0, (2 / layer.in_features) ** 0.5)
+    return net
+
+
+def checked(path: Path) -> list[tuple[str, float, int]]:
+    network = (path / "network.net").read_bytes()
+    return [check(file.read_bytes(), network) for file in sorted(path.glob("*.cert"))]
+
+
+def test_every_decided_image_has_a_valid_certificate(tmp_path: Path) -> None:
+    net = net_of(10, 12, 3, 0)
+    x = torch.rand(20, 10, generator=torch.Generator().manual_seed(1))
+    balls = [sb.LinfBall(x, eps, clip=(0, 1)) for eps in ("1/50", "1/12")]
+    results = sb.verify(net, balls, net(x).argmax(1), timeout=20, certificates=tmp_path)
+    decided = [record for record in results if record.verdict.status.decided]
+    assert len(decided) == 40
+    assert {record.verdict.status.value for record in decided} == {"robust", "falsified"}
+    found = checked(tmp_path)
+    assert len(found) == len(decided)
+    assert [kind for kind, *_ in found] == [
+        record.verdict.status.value for record in sorted(decided, key=lambda r: (r.index, r.eps.denominator))
+    ]
+
+
+def test_what_has_no_certificate_yet_is_decided_again(tmp_path: Path) -> None:
+    net, x = net_of(6, 8, 3, 3), torch.rand(5, 6, generator=torch.Generator().manual_seed(2))
+    region, labels = sb.LinfBall(x, "1/100", clip=(0, 1)), net(x).argmax(1)
+    sb.verify(net, region, labels, out=tmp_path / "store")
+    kept = tmp_path / "proofs"
+    sb.verify(net, region, labels, out=tmp_path / "store", certificates=kept)
+    assert len(checked(kept)) == 5
+    files = {file: file.stat().st_mtime_ns for file in kept.glob("*.cert")}
+    next(iter(files)).unlink()
+    sb.verify(net, region, labels, out=tmp_path / "store", certificates=kept)
+    again = {file: file.stat().st_mtime_ns for file in kept.glob("*.cert")}
+    assert len(again) == 5
+    assert sum(files[file] == time for file, time in again.items()) == 4
+
+
+def test_a_directory_belongs_to_one_network(tmp_path: Path) -> None:
+    x = torch.rand(2, 6)
+    for seed in (0, 1):
+        net = net_of(6, 8, 3, seed)
+        ask = lambda net=net: sb.verify(net, sb.LinfBall(x, 0), net(x).argmax(1), certificates=tmp_path)  # noqa: E731
+        if seed == 0:
+            ask()
+        else:
+            with pytest.raises(StoreError, match="another network"):
+                ask()
+
+
+def test_an_operator_that_the_checker_does_not_know_is_said_at_once(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid(), nn.Linear(4, 2))
+    with pytest.raises(GraphError, match="sigmoid.default has no certificate"):
+        sb.verify(net, sb.LinfBall(torch.rand(1, 4), 0), torch.tensor([0]), certificates=tmp_path)
+
+
+@pytest.mark.parametrize("stages", [("bounds", "relu-splitting"), ("bounds", "input-splitting")])
+def test_specifications_of_several_rows(stages: tuple[str, ...], tmp_path: Path) -> None:
+    """An output is never the largest: a case of two rows, proved by signs or by boxes, with mixtures of rows."""
+    kinds, proved = set[str](), 0
+    for seed in range(8):
+        net = net_of(3, 16, 3, 20 + seed)
+        box = sb.Box(torch.full((1, 3), 0.2), torch.full((1, 3), 0.8))
+        spec = sb.Spec.never(int(net(torch.full((1, 3), 0.5))[0].argmin()))
+        path = tmp_path / str(seed)
+        (verdict,) = sb.decide(net, box, spec, stages=stages, timeout=20, certificates=path)
+        if verdict.status is not sb.Status.ROBUST:
+            continue
+        proved += 1
+        assert [kind for kind, *_ in checked(path)] == ["robust"]
+        header, _ = unpack(next(path.glob("*.cert")).read_bytes())
+        kinds |= {proof["by"] for proof in header["proofs"]}
+    assert proved >= 3
+    assert kinds & {"splits", "boxes"}
+
+
+def test_trees_are_found_from_their_leaves() -> None:
+    signs = np.array([[1, 0, 1], [1, 0, -1], [-1, 1, 0], [-1, -1, 0]], dtype=np.int8)
+    walk, order = split_tree(signs)
+    assert walk.count(-1) == 4 and sorted(order) == [0, 1, 2, 3]
+    with pytest.raises(BoundError, match="do not cover"):
+        split_tree(signs[:3])
+    low, high = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]), np.array([[1.0, 2.0], [2.0, 1.0], [2.0, 2.0]])
+    whole = np.zeros(2), np.full(2, 2.0)
+    walk, cuts, order = box_tree(low, high, whole)
+    assert (walk, cuts, order) == ([0, -1, 1, -1, -1], [1.0, 1.0], [0, 1, 2])
+    with pytest.raises(BoundError, match="do not cover"):
+        box_tree(low[:2], high[:2], whole)
+
+
+def test_commands(tmp_path: Path) -> None:
+    net = net_of(10, 12, 3, 0)
+    x = torch.rand(12, 10, generator=torch.Generator().manual_seed(1))
+    sb.verify(net, sb.LinfBall(x, "1/12", clip=(0, 1)), net(x).argmax(1), timeout=20, certificates=tmp_path)
+    run = CliRunner()
+    done = run.invoke(build_app(), ["check", str(tmp_path)])
+    assert done.exit_code == 0 and done.stdout.startswith("12 valid, 0 rejected")
+    for file in sorted(tmp_path.glob("*.cert")):
+        text = "\n".join(explained(file.read_bytes(), (tmp_path / "network.net").read_bytes()))
+        assert text.startswith("Claim: the label") and "The checker confirms it" in text
+    broken = sorted(tmp_path.glob("*.cert"))[3]
+    content = bytearray(broken.read_bytes())
+    content[len(content) // 2] ^= 1
+    broken.write_bytes(bytes(content))
+    done = run.invoke(build_app(), ["check", str(tmp_path)])
+    assert done.exit_code == 1 and f"{broken.name}: rejected" in done.stdout
+    assert run.invoke(build_app(), ["explain", str(tmp_path / "none.cert")]).exit_code != 0
+    (tmp_path / "empty").mkdir()
+    done = run.invoke(build_app(), ["check", str(tmp_path / "empty")])
+    assert done.exit_code == 2 and "no certificates" in done.output
