@@ -185,7 +185,7 @@ def damaged(header: dict, arrays: dict[str, np.ndarray], rng: random.Random) -> 
     elif value.dtype.kind == "f":
         value[at] = rng.choice((-value[at], value[at] + 1, value[at] * 100, np.nan, np.inf, np.nextafter(value[at], 9)))
     else:
-        value[at] = value[at] + rng.choice((1, -1)) if value[at] < 100 else 0
+        value[at] = 0 if value[at] > 100 else abs(int(value[at]) + rng.choice((1, -1, -2)))
     return header, arrays
 
 
