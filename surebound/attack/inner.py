@@ -1,4 +1,4 @@
-"""Projected Adam ascent inside a box: the inner attack of adversarial training and of periodic evaluation."""
+"""Projected ascent inside a box, by Adam or by signs: the inner attacks of training and of periodic evaluation."""
 
 from __future__ import annotations
 
@@ -35,14 +35,36 @@ def ascend(
     first, second = torch.zeros_like(point), torch.zeros_like(point)
     with evaluating(model):
         for t in range(1, steps + 1):
-            point = point.detach().requires_grad_()
-            with torch.enable_grad():
-                with InputGradients(same_bits=False):
-                    logits = model(point)
-                loss = F.cross_entropy(logits, labels, reduction="sum")
-                (gradient,) = torch.autograd.grad(loss, point)
+            gradient = _gradient(model, point, labels)
             first = torch.lerp(first, gradient, 0.1)
             second = torch.lerp(second, gradient.square(), 0.001)
             direction = (first / (1 - 0.9**t)) / ((second / (1 - 0.999**t)).sqrt() + 1e-8)
-            point = torch.clamp(point.detach() + step_size * direction, *ends)
+            point = torch.clamp(point + step_size * direction, *ends)
     return point
+
+
+def ascend_by_signs(
+    model: nn.Module, point: Tensor, ends: tuple[Tensor, Tensor], labels: Tensor, steps: int, step_size: float
+) -> Tensor:
+    """Climb from `point` as `ascend` does, by steps of one length: `step_size` half-widths of the boxes `ends`.
+
+    A step of 2 or more goes to the corner that the gradient points to.
+    """
+    lower, upper = ends
+    reach = (upper - lower) * (step_size / 2.0)
+    with evaluating(model):
+        for _ in range(steps):
+            signs = _gradient(model, point, labels).sign_()
+            point = torch.clamp(torch.addcmul(point, signs, reach), lower, upper)
+    return point
+
+
+def _gradient(model: nn.Module, point: Tensor, labels: Tensor) -> Tensor:
+    """Differentiate each example's cross-entropy with respect to its input (B, C, H, W)."""
+    point = point.detach().requires_grad_()
+    with torch.enable_grad():
+        with InputGradients(same_bits=False):
+            logits = model(point)
+        loss = F.cross_entropy(logits, labels, reduction="sum")
+        (gradient,) = torch.autograd.grad(loss, point)
+    return gradient

@@ -14,10 +14,11 @@ from fractions import Fraction
 from functools import lru_cache
 
 from surebound.errors import ConfigError, nearest
+from surebound.experiment import expressive_presets
 from surebound.experiment.config import Config, DataConfig, ModelConfig, RunConfig
 from surebound.experiment.schedules_of_others import crown_ibp, short_warmup, wong
 from surebound.train.evaluate import Evaluation
-from surebound.train.methods import CROWNIBP, IBP, Adversarial, Method, Nominal, Wong
+from surebound.train.methods import CROWNIBP, IBP, MTLIBP, Adversarial, Method, Nominal, Wong
 from surebound.train.plan import Plan
 from surebound.train.regularise import BoundRegulariser
 
@@ -115,12 +116,12 @@ def preset_names() -> list[str]:
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, Config]:
-    return {config.name: config for config in (*_digits(), *_paper())}
+    return {config.name: config for config in (*_digits(), *_paper(), *expressive_presets.presets())}
 
 
 def _digits() -> Iterator[Config]:
     plan = Plan(steps=3_000, batch_size=100, warmup=150, ramp=1_200, decay_steps=(2_000, 2_600))
-    for method in (Nominal(), Adversarial(), IBP()):
+    for method in (Nominal(), Adversarial(), IBP(), MTLIBP()):
         eps = Fraction("0.1") if method.robust else Fraction(0)
         yield Config(
             name=f"digits-{method.name}",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from surebound.models.layers import Normalize, SamePad, hidden_count, orthogonal_, parameter_count
-from surebound.models.modern import WideResNet, cnn7, wide_resnet_10_10
+from surebound.models.modern import WideResNet, cnn5, cnn7, wide_resnet_10_10
 from surebound.models.paper import large, medium, small, toy
 
 __all__ = [
     "Normalize",
     "SamePad",
     "WideResNet",
+    "cnn5",
     "cnn7",
     "hidden_count",
     "large",

@@ -24,8 +24,10 @@ from surebound.spec import check_labels
 from surebound.train.checkpoint import Checkpoint
 from surebound.train.clock import Clock
 from surebound.train.evaluate import Errors, measure
+from surebound.train.initialise import affine_layers
 from surebound.train.methods.base import Batch, Loss
 from surebound.train.observe import Progress
+from surebound.train.optimise import OPTIMISERS, add_l1_gradient
 from surebound.train.state import all_finite, capture, restore
 from surebound.train.task import Outcome, Surroundings, Task
 from surebound.train.window import ScalarWindow
@@ -45,8 +47,9 @@ class Loop:
         self.parameters = [p for p in task.model.parameters() if p.requires_grad]
         if not self.parameters:
             raise ConfigError("the network has no parameters that require gradients: there is nothing to train")
-        self.optimiser = torch.optim.Adam(
-            self.parameters, lr=plan.learning_rate, weight_decay=plan.weight_decay, fused=True
+        self.weights = [layer.weight for layer in affine_layers(task.model) if layer.weight.requires_grad]
+        self.optimiser = OPTIMISERS[plan.optimiser](
+            self.parameters, lr=plan.learning_rate, weight_decay=plan.weight_decay
         )
         self.epsilon, self.kappa, self.rate = plan.epsilon, plan.kappa, plan.rate
         self.window = ScalarWindow()
@@ -108,6 +111,7 @@ class Loop:
         self.optimiser.zero_grad(set_to_none=True)
         loss.value.backward()  # type: ignore[no-untyped-call]
         value, stopping = self._average(loss.value.detach(), self.around.stop())
+        add_l1_gradient(self.weights, self.task.plan.l1)
         if self.task.plan.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.task.plan.clip_norm)
         for settings in self.optimiser.param_groups:

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from surebound.errors import ConfigError
 from surebound.numerics import exact_fraction
+from surebound.train.optimise import OPTIMISERS
 from surebound.train.schedules import SHAPES, Constant, Ramp, Schedule, Staircase
 
 
@@ -15,7 +16,8 @@ class Plan:
     """A training run, apart from network, data and method. The defaults are the paper's for MNIST.
 
     Radius and kappa stay at their start for `warmup` steps and go to their final values over the next `ramp`
-    steps. The radius may be given as a string, a fraction or a number; it is kept exactly.
+    steps. The radius may be given as a string, a fraction or a number; it is kept exactly. `l1` weighs the sum of the
+    absolute weights of linear and convolutional layers, whose gradient is added to the loss's.
 
     >>> plan = Plan(steps=60_000, eps_train="0.4", warmup=2_000, ramp=10_000)
     >>> plan.epsilon.at(7_000), plan.kappa.at(7_000)
@@ -34,9 +36,11 @@ class Plan:
     decay_steps: tuple[int, ...] = ()
     decay_factor: float = 0.1
     weight_decay: float = 0.0
+    l1: float = 0.0
     clip_norm: float | None = None
     seed: int = 0
     eps_start: Fraction = Fraction(0)  # where the radius starts
+    optimiser: str = "adam"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "eps_train", exact_fraction(self.eps_train))
@@ -45,7 +49,7 @@ class Plan:
         for key in ("steps", "batch_size"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} must be at least 1, got {getattr(self, key)}")
-        for key in ("eps_train", "eps_start", "warmup", "ramp", "weight_decay"):
+        for key in ("eps_train", "eps_start", "warmup", "ramp", "weight_decay", "l1"):
             if not getattr(self, key) >= 0:
                 raise ConfigError(f"{key} must be 0 or more, got {getattr(self, key)}")
         for key in ("kappa_start", "kappa_final"):
@@ -57,6 +61,8 @@ class Plan:
                 raise ConfigError(f"{key} must be positive, got {value}")
         if self.shape not in SHAPES:
             raise ConfigError(f"shape must be one of {', '.join(SHAPES)}, got {self.shape!r}")
+        if self.optimiser not in OPTIMISERS:
+            raise ConfigError(f"optimiser must be one of {', '.join(OPTIMISERS)}, got {self.optimiser!r}")
         if self.warmup + self.ramp > self.steps:
             raise ConfigError(
                 f"warmup + ramp = {self.warmup} + {self.ramp} steps exceed the run's steps = {self.steps}: "

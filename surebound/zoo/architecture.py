@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -34,6 +35,8 @@ NETS: dict[str, Callable[..., nn.Module]] = {
     "small": models.small,
     "medium": models.medium,
     "large": models.large,
+    "cnn5": models.cnn5,
+    "cnn5-half": partial(models.cnn5, width=32),
     "cnn7": models.cnn7,
     "wrn-10-10": models.wide_resnet_10_10,
 }

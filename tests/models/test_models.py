@@ -33,6 +33,13 @@ def test_toy_and_cnn7_shapes():
     assert models.hidden_count(net, (3, 32, 32)) == 229_888
 
 
+@pytest.mark.parametrize(("width", "hidden"), [(64, 90_624), (32, 45_312)])
+def test_cnn5_is_as_wide_as_asked(width: int, hidden: int) -> None:
+    net = models.cnn5((3, 32, 32), width=width)
+    assert models.hidden_count(net, (3, 32, 32)) == hidden
+    assert models.cnn5((1, 28, 28), width=8, batch_norm=False)(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+
+
 @pytest.mark.parametrize(("size", "stride", "pad"), [(28, 2, (0, 1)), (32, 2, (0, 1)), (28, 1, (1, 1)), (7, 2, (1, 1))])
 def test_same_padding_puts_the_odd_pixel_below_and_right(size, stride, pad):
     layer = models.SamePad(3, stride, (size, size))

@@ -1,4 +1,4 @@
-"""The training pass: clean outputs and worst-case margins in one walk, without rounding control."""
+"""The training pass: outputs at one point and worst-case margins in one walk, without rounding control."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Moments:
 class TrainingPass:
     """Logits, margins and bounds of a batch; what was not asked for is None."""
 
-    logits: Tensor | None  # (B, K), the clean outputs
+    logits: Tensor | None  # (B, K), the outputs at the clean images, or at the point given instead
     margins: Tensor | None  # (B, K), upper bounds of z_k - z_true; 0 in the true class's column
     pre_activations: tuple[Moments, ...]  # of the bounds that enter each activation, if recorded
     kept: Mapping[str, Interval] = field(default_factory=dict)  # the bounds of the values asked for, by name
@@ -60,6 +60,7 @@ def training_pass(
     eps: float,
     *,
     clip: tuple[float, float] | None = (0.0, 1.0),
+    point: Tensor | None = None,
     clean: bool = True,
     bounds: bool = True,
     elide: bool = True,
@@ -70,6 +71,8 @@ def training_pass(
 ) -> TrainingPass:
     """Compute clean logits and worst-case margins of a batch x (B, ...) with labels (B,) at radius ``eps``.
 
+    point: inputs (B, ...), for example attacked ones, that take the place of the clean images: the logits are those
+    there, and so are the statistics of the batch. The boxes stay around x.
     batch_statistics: BatchNorm uses the statistics of the clean batch and updates its running ones, as
     nn.BatchNorm does in training mode; gradients flow through the statistics.
     keep: names of values before the affine tail whose bounds are wanted (``TrainingPass.kept``); the statistics in
@@ -82,7 +85,7 @@ def training_pass(
     tail = affine_tail(program) if elide else Tail(program.graph.output, ())
     statistics = _Statistics(program) if batch_statistics else None
     visit = _Visitor(program, tail, statistics, clean=clean, bounds=bounds, record=record, fast=fast)
-    start = Joint(x, _ball(x, eps, clip) if bounds else None)
+    start = Joint(x if point is None else point, _ball(x, eps, clip) if bounds else None)
     values = visit.run(start, keep)
     margins = None
     if bounds:

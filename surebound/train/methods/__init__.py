@@ -6,6 +6,8 @@ from surebound.train.methods.adversarial import Adversarial
 from surebound.train.methods.base import Batch, Loss, Method
 from surebound.train.methods.crown_ibp import CROWNIBP
 from surebound.train.methods.ibp import IBP
+from surebound.train.methods.inner import InnerAttack
+from surebound.train.methods.mtl_ibp import MTLIBP
 from surebound.train.methods.nominal import Nominal
 from surebound.train.methods.wong import Wong
 
@@ -20,15 +22,17 @@ def register(method: type[Method]) -> type[Method]:
     return method
 
 
-for _method in (Nominal, Adversarial, IBP, CROWNIBP, Wong):
+for _method in (Nominal, Adversarial, IBP, CROWNIBP, Wong, MTLIBP):
     register(_method)
 
 __all__ = [
     "CROWNIBP",
     "IBP",
     "METHODS",
+    "MTLIBP",
     "Adversarial",
     "Batch",
+    "InnerAttack",
     "Loss",
     "Method",
     "Nominal",

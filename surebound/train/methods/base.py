@@ -10,10 +10,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from surebound.attack.inner import box
 from surebound.bounds.training.engine import TrainingPass, training_pass
 from surebound.errors import ConfigError
 from surebound.graph import Program
 from surebound.train.losses import cross_entropy, error
+from surebound.train.regularise import BoundRegulariser
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,19 @@ class Batch:
     def bounded(self, **options: Any) -> TrainingPass:
         """Bound the network over the batch's boxes; options are those of ``training_pass``."""
         return training_pass(self.program, self.images, self.labels, self.epsilon, clip=self.clip, **options)
+
+    def regularised(self, loss: Loss, regulariser: BoundRegulariser | None, done: TrainingPass) -> Loss:
+        """Add the regulariser's penalty on the bounds of a pass that recorded them; without one, nothing."""
+        weight = self.intensity(regulariser)
+        if regulariser is None or weight <= 0.0:
+            return loss
+        lower, upper = box(self.images, self.epsilon, self.clip)
+        penalty = regulariser(done.pre_activations, (upper - lower).mean() / 2.0)
+        return Loss(loss.value + weight * penalty, {**loss.scalars, "regulariser": penalty.detach()})
+
+    def intensity(self, regulariser: BoundRegulariser | None) -> float:
+        """Weigh a regulariser at the radius of this step; without one, 0."""
+        return regulariser.intensity(self.epsilon, self.eps_train) if regulariser is not None else 0.0
 
     def mixed(self, logits: Tensor | None, robust: Tensor | None, scalars: dict[str, Tensor]) -> Loss:
         """kappa · CE(logits) + (1 - kappa) · robust, of the parts that were computed; the clean error is a scalar."""

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
-from surebound.attack.inner import box
 from surebound.errors import ConfigError
 from surebound.train.losses import LOSSES, verified_error
 from surebound.train.methods.base import Batch, Loss, Method
@@ -36,26 +33,17 @@ class IBP(Method):
 
     def loss(self, batch: Batch) -> Loss:
         """The mixed loss; the pass whose weight is 0 is not computed."""
-        intensity = self.regulariser.intensity(batch.epsilon, batch.eps_train) if self.regulariser else 0.0
+        record = batch.intensity(self.regulariser) > 0.0
         done = batch.bounded(
             clean=batch.kappa > 0.0,
-            bounds=batch.kappa < 1.0 or intensity > 0.0,
+            bounds=batch.kappa < 1.0 or record,
             elide=self.elide,
             batch_statistics=batch.model.training,
-            record=intensity > 0.0,
+            record=record,
         )
         robust, scalars = None, {}
         if done.margins is not None and batch.kappa < 1.0:
             robust = LOSSES[self.objective](done.margins, batch.labels)
             scalars["verified_error"] = verified_error(done.margins.detach(), batch.labels)
         loss = batch.mixed(done.logits if batch.kappa > 0.0 else None, robust, scalars)
-        if self.regulariser is None or intensity <= 0.0:
-            return loss
-        penalty = self.regulariser(done.pre_activations, input_radius(batch))
-        return Loss(loss.value + intensity * penalty, {**loss.scalars, "regulariser": penalty.detach()})
-
-
-def input_radius(batch: Batch) -> Tensor:
-    """The mean radius (0-d) of the input boxes, intersected with the clip range."""
-    lower, upper = box(batch.images, batch.epsilon, batch.clip)
-    return (upper - lower).mean() / 2.0
+        return batch.regularised(loss, self.regulariser, done)
