@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -35,7 +37,7 @@ def ascend(
     first, second = torch.zeros_like(point), torch.zeros_like(point)
     with evaluating(model):
         for t in range(1, steps + 1):
-            gradient = _gradient(model, point, labels)
+            gradient = loss_gradient(model, point, labels)
             first = torch.lerp(first, gradient, 0.1)
             second = torch.lerp(second, gradient.square(), 0.001)
             direction = (first / (1 - 0.9**t)) / ((second / (1 - 0.999**t)).sqrt() + 1e-8)
@@ -44,22 +46,25 @@ def ascend(
 
 
 def ascend_by_signs(
-    model: nn.Module, point: Tensor, ends: tuple[Tensor, Tensor], labels: Tensor, steps: int, step_size: float
+    gradient: Callable[[Tensor], Tensor],
+    point: Tensor,
+    ends: tuple[Tensor, Tensor],
+    steps: int,
+    step_size: float | None = None,
 ) -> Tensor:
-    """Climb from `point` as `ascend` does, by steps of one length: `step_size` half-widths of the boxes `ends`.
+    """Climb from `point` (B, ...) by steps of one length along the signs of `gradient`, inside the boxes `ends`.
 
-    A step of 2 or more goes to the corner that the gradient points to.
+    step_size: in half-widths of the boxes; None: 2.5 / steps. One of 2 or more goes to the corner that the gradient
+    points to.
     """
     lower, upper = ends
-    reach = (upper - lower) * (step_size / 2.0)
-    with evaluating(model):
-        for _ in range(steps):
-            signs = _gradient(model, point, labels).sign_()
-            point = torch.clamp(torch.addcmul(point, signs, reach), lower, upper)
+    reach = (upper - lower) * ((2.5 / steps if step_size is None else step_size) / 2.0)
+    for _ in range(steps):
+        point = torch.clamp(torch.addcmul(point, gradient(point).sign(), reach), lower, upper)
     return point
 
 
-def _gradient(model: nn.Module, point: Tensor, labels: Tensor) -> Tensor:
+def loss_gradient(model: nn.Module, point: Tensor, labels: Tensor) -> Tensor:
     """Differentiate each example's cross-entropy with respect to its input (B, C, H, W)."""
     point = point.detach().requires_grad_()
     with torch.enable_grad():

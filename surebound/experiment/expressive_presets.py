@@ -1,7 +1,8 @@
 """Recipes that join an attack with interval bounds, for networks that the complete search proves.
 
-Names as in `presets.py`: DATASET-NET-METHOD-RADIUS. The hyper-parameters are those of De Palma et al. 2024 as two
-public re-tunings give them; the schedules are shortened for one or two cores, every duration in proportion.
+Names as in `presets.py`, DATASET-NET-METHOD-RADIUS: CNN5 at half its width with a schedule for one core, or CNN7 with
+the published schedule. The hyper-parameters are those of two public re-tunings of MTL-IBP (De Palma et al. 2024) and
+SABR (Müller et al. 2023): alpha or the small box's size, l1, steps and scale of the attack inside.
 """
 
 from __future__ import annotations
@@ -11,62 +12,85 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from surebound.experiment.config import Config, DataConfig, ModelConfig
+from surebound.experiment.schedules_of_others import Epochs
 from surebound.train.evaluate import Evaluation
-from surebound.train.methods import MTLIBP, InnerAttack, Method
-from surebound.train.plan import Plan
+from surebound.train.methods import MTLIBP, SABR, InnerAttack, Method
 from surebound.train.regularise import BoundRegulariser
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """A run in epochs: one of warm-up, a smooth ramp over half of the run, rates dropped at 75 and 90 %."""
+class Setting:
+    """A dataset and a radius: its schedules, and what each method is tuned to."""
 
+    data: str
+    radius: str  # as written in names
     images: int
-    epochs: int
-    batch: int
-    rate: float
+    input_scale: float  # mean of 1/std of the normalising layer
+    short: Epochs  # for CNN5 at half its width
+    published: Epochs  # for CNN7
+    alpha: float
+    mtl_l1: float
+    mtl_attack: InnerAttack
+    size: float
+    sabr_l1: float
+    sabr_eps: Fraction  # the radius that SABR trains for
 
-    def plan(self, eps_train: Fraction, l1: float) -> Plan:
-        """The same in steps."""
-        steps = self.epochs * self.images // self.batch
-        return Plan(
-            steps=steps,
-            batch_size=self.batch,
-            eps_train=eps_train,
-            warmup=steps // self.epochs,
-            ramp=steps // 2,
-            shape="smooth",
-            kappa_start=0.0,
-            kappa_final=0.0,
-            learning_rate=self.rate,
-            decay_steps=(steps * 3 // 4, steps * 9 // 10),
-            decay_factor=0.2,
-            clip_norm=10.0,
-            l1=l1,
-        )
+    @property
+    def eps(self) -> Fraction:
+        """The radius wanted."""
+        return Fraction(self.radius.replace("-", "/"))
 
 
-CIFAR10 = Schedule(images=50_000, epochs=60, batch=128, rate=1e-3)
+MNIST_SHORT, MNIST_LONG = Epochs(30, 256, 0, 15, (22, 27)), Epochs(70, 256, 0, 20, (50, 60))
+CIFAR_SHORT = Epochs(60, 128, 1, 30, (45, 54))
+SETTINGS = (
+    Setting(
+        "mnist", "0.1", 60_000, 1.0, MNIST_SHORT, MNIST_LONG,
+        alpha=0.02, mtl_l1=1e-5, mtl_attack=InnerAttack(steps=10),
+        size=0.4, sabr_l1=1e-6, sabr_eps=Fraction(1, 10),
+    ),
+    Setting(
+        "mnist", "0.3", 60_000, 1.0, MNIST_SHORT, MNIST_LONG,
+        alpha=0.5, mtl_l1=1e-6, mtl_attack=InnerAttack(),
+        size=0.9, sabr_l1=2e-6, sabr_eps=Fraction(3, 10),
+    ),
+    Setting(
+        "cifar10", "2-255", 50_000, 4.98, CIFAR_SHORT, Epochs(160, 128, 1, 80, (120, 140)),
+        alpha=0.01, mtl_l1=3e-6, mtl_attack=InnerAttack(scale=2.0),
+        size=0.1, sabr_l1=1e-6, sabr_eps=Fraction(3, 255),
+    ),
+    Setting(
+        "cifar10", "8-255", 50_000, 4.98, CIFAR_SHORT, Epochs(240, 128, 1, 120, (200, 220)),
+        alpha=0.6, mtl_l1=0.0, mtl_attack=InnerAttack(),
+        size=0.9, sabr_l1=0.0, sabr_eps=Fraction(8, 255),
+    ),
+)  # fmt: skip
 
 
 def presets() -> Iterator[Config]:
     """Every recipe of this file."""
-    yield _config(
-        "cifar10-cnn5-mtl-ibp-2-255",
-        "cnn5-half",
-        MTLIBP(alpha=0.01, attack=InnerAttack(scale=2.0), regulariser=BoundRegulariser(input_scale=4.98)),
-        CIFAR10.plan(Fraction(2, 255), l1=3e-6),
-    )
+    for setting in SETTINGS:
+        tight = BoundRegulariser(input_scale=setting.input_scale)
+        mtl = MTLIBP(alpha=setting.alpha, attack=setting.mtl_attack, regulariser=tight)
+        sabr = SABR(size=setting.size, attack=InnerAttack(steps=8), regulariser=tight)
+        yield from _nets(setting, mtl, setting.eps, setting.mtl_l1)
+        yield from _nets(setting, sabr, setting.sabr_eps, setting.sabr_l1)
 
 
-def _config(name: str, net: str, method: Method, plan: Plan) -> Config:
-    radii = (plan.eps_train,)
-    evaluation = Evaluation(radii=radii, every=plan.steps // 20, images=1_000, pgd_steps=20)
-    return Config(
-        name=name,
-        data=DataConfig(name.split("-")[0]),
-        model=ModelConfig(net, batch_norm=True, init="ibp_normal"),
-        method=method,
-        plan=plan,
-        evaluation=evaluation,
-    )
+def _nets(setting: Setting, method: Method, eps_train: Fraction, l1: float) -> Iterator[Config]:
+    for net, model, epochs, rate in (
+        ("cnn5", "cnn5-half", setting.short, 1e-3),
+        ("cnn7", "cnn7", setting.published, 5e-4),
+    ):
+        plan = epochs.plan(
+            setting.images, eps_train=eps_train, shape="smooth", kappa_start=0.0, kappa_final=0.0, learning_rate=rate,
+            decay_factor=0.2, clip_norm=10.0, l1=l1,
+        )  # fmt: skip
+        yield Config(
+            name=f"{setting.data}-{net}-{method.name}-{setting.radius}",
+            data=DataConfig(setting.data),
+            model=ModelConfig(model, batch_norm=True, init="ibp_normal"),
+            method=method,
+            plan=plan,
+            evaluation=Evaluation(radii=(setting.eps,), every=plan.steps // 20, images=1_000, pgd_steps=20),
+        )

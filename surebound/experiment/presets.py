@@ -18,7 +18,19 @@ from surebound.experiment import expressive_presets
 from surebound.experiment.config import Config, DataConfig, ModelConfig, RunConfig
 from surebound.experiment.schedules_of_others import crown_ibp, short_warmup, wong
 from surebound.train.evaluate import Evaluation
-from surebound.train.methods import CROWNIBP, IBP, MTLIBP, Adversarial, Method, Nominal, Wong
+from surebound.train.methods import (
+    CCIBP,
+    CROWNIBP,
+    IBP,
+    MTLIBP,
+    SABR,
+    TAPS,
+    Adversarial,
+    ExpIBP,
+    Method,
+    Nominal,
+    Wong,
+)
 from surebound.train.plan import Plan
 from surebound.train.regularise import BoundRegulariser
 
@@ -121,7 +133,8 @@ def _table() -> dict[str, Config]:
 
 def _digits() -> Iterator[Config]:
     plan = Plan(steps=3_000, batch_size=100, warmup=150, ramp=1_200, decay_steps=(2_000, 2_600))
-    for method in (Nominal(), Adversarial(), IBP(), MTLIBP()):
+    methods = (Nominal(), Adversarial(), IBP(), CROWNIBP(), Wong(), MTLIBP(), CCIBP(), ExpIBP(), SABR(), TAPS())
+    for method in methods:
         eps = Fraction("0.1") if method.robust else Fraction(0)
         yield Config(
             name=f"digits-{method.name}",

@@ -6,12 +6,16 @@ from surebound.train.api import train
 from surebound.train.evaluate import Errors, Evaluation, measure
 from surebound.train.loop import Loop
 from surebound.train.methods import (
+    CCIBP,
     CROWNIBP,
     IBP,
     METHODS,
     MTLIBP,
+    SABR,
+    TAPS,
     Adversarial,
     Batch,
+    ExpIBP,
     InnerAttack,
     Loss,
     Method,
@@ -25,15 +29,19 @@ from surebound.train.regularise import BoundRegulariser
 from surebound.train.task import Outcome, Surroundings, Task
 
 __all__ = [
+    "CCIBP",
     "CROWNIBP",
     "IBP",
     "METHODS",
     "MTLIBP",
+    "SABR",
+    "TAPS",
     "Adversarial",
     "Batch",
     "BoundRegulariser",
     "Errors",
     "Evaluation",
+    "ExpIBP",
     "InnerAttack",
     "Loop",
     "Loss",

@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from surebound.errors import ConfigError
-from surebound.train.methods import IBP, MTLIBP, Adversarial, InnerAttack
+from surebound.train.methods import CCIBP, IBP, MTLIBP, Adversarial, ExpIBP, InnerAttack
 from surebound.train.methods.expressive import Expressive
 from surebound.train.regularise import BoundRegulariser
 from tests.train.nets import tiny_batch, tiny_net
 
 CORNER = InnerAttack(random_start=False, scale=1.5)
-METHODS: list[type[Expressive]] = [MTLIBP]
+METHODS: list[type[Expressive]] = [MTLIBP, CCIBP, ExpIBP]
 
 
 def corner(net: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
@@ -53,8 +53,13 @@ def reference(net: nn.Sequential, point: Tensor, x: Tensor, y: Tensor, eps: floa
 def formula(method: Expressive, logits: Tensor, margins: Tensor, y: Tensor) -> Tensor:
     """The published equation."""
     a = method.alpha
-    assert isinstance(method, MTLIBP)
-    return (1 - a) * F.cross_entropy(logits, y) + a * F.cross_entropy(margins, y)
+    if isinstance(method, CCIBP):
+        true = torch.stack([row[label] for row, label in zip(logits, y, strict=True)])
+        return F.cross_entropy((1 - a) * (logits - true[:, None]) + a * margins, y)
+    attacked, bounded = (F.cross_entropy(v, y, reduction="none") for v in (logits, margins))
+    if isinstance(method, ExpIBP):
+        return (attacked ** (1 - a) * bounded**a).mean()
+    return ((1 - a) * attacked + a * bounded).mean()
 
 
 @pytest.mark.parametrize("kind", METHODS)
@@ -97,6 +102,23 @@ def test_the_loss_rises_with_alpha(kind: type[Expressive]) -> None:
     values = [kind(alpha=a).loss(tiny_batch(net, epsilon=0.1)).value.item() for a in (0.0, 1e-3, 0.1, 0.5, 0.9, 1.0)]
     assert values == sorted(values)
     assert values[0] < values[-1]
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.5, 0.99])
+def test_mixing_losses_is_the_largest_of_the_three(alpha: float) -> None:
+    net = tiny_net()
+    batch = tiny_batch(net, epsilon=0.1)
+    mtl, cc, exp = (kind(alpha=alpha, attack=CORNER).loss(batch).value.item() for kind in METHODS)
+    assert cc <= mtl
+    assert exp <= mtl
+
+
+def test_exp_ibp_of_a_loss_that_is_0_has_finite_gradients() -> None:
+    logits = torch.tensor([[200.0, 0.0], [1.0, 0.0]], requires_grad=True)
+    margins = torch.tensor([[0.0, 1.0], [0.0, 2.0]], requires_grad=True)
+    ExpIBP(alpha=0.5).joined(logits, margins, torch.zeros(2, dtype=torch.long), 0.5).backward()
+    assert torch.isfinite(logits.grad).all()
+    assert torch.isfinite(margins.grad).all()
 
 
 def test_alpha_ramps_with_the_radius() -> None:

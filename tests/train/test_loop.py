@@ -18,14 +18,14 @@ from surebound.train.checkpoint import CheckpointStore
 from surebound.train.evaluate import Errors, Evaluation, measure
 from surebound.train.examples import TensorExamples, examples_of
 from surebound.train.loop import Loop, score
-from surebound.train.methods import IBP, MTLIBP, Adversarial, Batch, Loss, Method, Nominal
+from surebound.train.methods import IBP, MTLIBP, SABR, TAPS, Adversarial, Batch, Loss, Method, Nominal
 from surebound.train.observe import Observer, Progress
 from surebound.train.plan import Plan
 from surebound.train.task import Surroundings, Task
 from tests.train.nets import fresh_net, reference_margins, tiny_data, tiny_net
 
 PLAN = Plan(steps=24, batch_size=16, eps_train="1/20", warmup=4, ramp=8, learning_rate=0.01, decay_steps=(18,), seed=3)
-METHODS: list[Method] = [Nominal(), Adversarial(steps=2), IBP(), MTLIBP()]
+METHODS: list[Method] = [Nominal(), Adversarial(steps=2), IBP(), MTLIBP(), SABR(), TAPS(steps=2, size=0.5)]
 
 
 class Diary(Observer):

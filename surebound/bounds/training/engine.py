@@ -14,6 +14,7 @@ from surebound.bounds.elision import Tail, affine_tail, margins_from
 from surebound.bounds.interval import apply_rule
 from surebound.bounds.training.chains import Chain, plan
 from surebound.bounds.training.joint import Joint
+from surebound.errors import BoundError
 from surebound.graph import Graph, Node, Program, once_per_graph
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.graph.walk import Env, forward
@@ -51,6 +52,13 @@ class TrainingPass:
     norms: Mapping[str, tuple[Tensor, Tensor]] = field(
         default_factory=dict
     )  # mean and variance that normalisations used instead of the running ones, by name of the call
+
+    @property
+    def computed_margins(self) -> Tensor:
+        """The margins (B, K) of a pass that was asked for bounds."""
+        if self.margins is None:
+            raise BoundError("the margins of a pass that asked for clean values only")
+        return self.margins
 
 
 def training_pass(

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from surebound.train.methods.adversarial import Adversarial
 from surebound.train.methods.base import Batch, Loss, Method
+from surebound.train.methods.cc_ibp import CCIBP
 from surebound.train.methods.crown_ibp import CROWNIBP
+from surebound.train.methods.exp_ibp import ExpIBP
 from surebound.train.methods.ibp import IBP
 from surebound.train.methods.inner import InnerAttack
 from surebound.train.methods.mtl_ibp import MTLIBP
 from surebound.train.methods.nominal import Nominal
+from surebound.train.methods.sabr import SABR
+from surebound.train.methods.taps import TAPS
 from surebound.train.methods.wong import Wong
 
 METHODS: dict[str, type[Method]] = {}
@@ -22,16 +26,20 @@ def register(method: type[Method]) -> type[Method]:
     return method
 
 
-for _method in (Nominal, Adversarial, IBP, CROWNIBP, Wong, MTLIBP):
+for _method in (Nominal, Adversarial, IBP, CROWNIBP, Wong, MTLIBP, CCIBP, ExpIBP, SABR, TAPS):
     register(_method)
 
 __all__ = [
+    "CCIBP",
     "CROWNIBP",
     "IBP",
     "METHODS",
     "MTLIBP",
+    "SABR",
+    "TAPS",
     "Adversarial",
     "Batch",
+    "ExpIBP",
     "InnerAttack",
     "Loss",
     "Method",

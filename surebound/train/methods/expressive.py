@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from surebound.bounds.training.engine import TrainingPass
 from surebound.errors import ConfigError
 from surebound.train.losses import cross_entropy, error, verified_error
 from surebound.train.methods.base import Batch, Loss, Method
@@ -58,18 +59,16 @@ class Expressive(Method):
             batch_statistics=batch.model.training,
             record=record,
         )
-        return batch.regularised(self._loss(done.logits, done.margins, batch.labels, alpha), self.regulariser, done)
+        return batch.regularised(self._loss(done, batch.labels, alpha), self.regulariser, done)
 
-    def _loss(self, logits: Tensor | None, margins: Tensor | None, labels: Tensor, alpha: float) -> Loss:
+    def _loss(self, done: TrainingPass, labels: Tensor, alpha: float) -> Loss:
         """Take the loss of what was computed; the errors of both parts are scalars."""
         scalars = {}
-        if logits is not None:
-            scalars["attacked_error"] = error(logits.detach(), labels)
-        if margins is not None:
-            scalars["verified_error"] = verified_error(margins.detach(), labels)
-        if logits is not None and margins is not None and alpha > 0.0:
-            return Loss(self.joined(logits, margins, labels, alpha), scalars)
-        only = logits if logits is not None else margins
-        if only is None:
-            raise ConfigError("a pass that computed neither logits nor margins has no loss")
-        return Loss(cross_entropy(only, labels), scalars)
+        if done.margins is not None:
+            scalars["verified_error"] = verified_error(done.margins.detach(), labels)
+        if done.logits is None:
+            return Loss(cross_entropy(done.computed_margins, labels), scalars)
+        scalars["attacked_error"] = error(done.logits.detach(), labels)
+        if alpha == 0.0:
+            return Loss(cross_entropy(done.logits, labels), scalars)
+        return Loss(self.joined(done.logits, done.computed_margins, labels, alpha), scalars)

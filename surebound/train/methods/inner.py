@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from surebound.attack.inner import ascend_by_signs, box, random_point
+from surebound.attack.inner import ascend_by_signs, box, loss_gradient, random_point
 from surebound.errors import ConfigError
+from surebound.graph.fit import evaluating
 from surebound.train.methods.base import Batch
 
 
@@ -37,5 +38,7 @@ class InnerAttack:
             return batch.images
         ends = box(batch.images, self.scale * batch.epsilon, batch.clip)
         start = random_point(*ends, batch.generator) if self.random_start else batch.images
-        size = 2.5 / self.steps if self.step_size is None else self.step_size
-        return ascend_by_signs(batch.model, start, ends, batch.labels, self.steps, size)
+        with evaluating(batch.model):
+            return ascend_by_signs(
+                lambda point: loss_gradient(batch.model, point, batch.labels), start, ends, self.steps, self.step_size
+            )
