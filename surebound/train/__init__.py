@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from surebound.train.api import train
+from surebound.train.average import Averaging
 from surebound.train.evaluate import Errors, Evaluation, measure
 from surebound.train.loop import Loop
 from surebound.train.methods import (
@@ -37,6 +38,7 @@ __all__ = [
     "SABR",
     "TAPS",
     "Adversarial",
+    "Averaging",
     "Batch",
     "BoundRegulariser",
     "Errors",

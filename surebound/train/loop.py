@@ -8,6 +8,7 @@ draw from them).
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -21,6 +22,7 @@ from surebound.graph.fit import evaluating
 from surebound.kernels import keep_memory
 from surebound.numerics import Soundness
 from surebound.spec import check_labels
+from surebound.train.average import WeightAverage
 from surebound.train.checkpoint import Checkpoint
 from surebound.train.clock import Clock
 from surebound.train.evaluate import Errors, measure
@@ -51,6 +53,7 @@ class Loop:
         self.optimiser = OPTIMISERS[plan.optimiser](
             self.parameters, lr=plan.learning_rate, weight_decay=plan.weight_decay
         )
+        self.average = WeightAverage(plan.averaging, self.parameters) if plan.averaging is not None else None
         self.epsilon, self.kappa, self.rate = plan.epsilon, plan.kappa, plan.rate
         self.window = ScalarWindow()
         self.step = 0
@@ -79,6 +82,8 @@ class Loop:
             if last or stopping or clock.checkpoint_due():
                 self._save()
                 clock.checkpointed()
+        if self.average is not None and self.average.count and self.step >= steps:
+            self.average.apply(self.task.model, self._inputs(self.average.settings.batches))
         self.task.model.eval()
         best, best_step = self.best or (None, None)
         return Outcome(self.step, self.step >= steps, best_step, best)
@@ -92,7 +97,7 @@ class Loop:
         store = self.around.checkpoints
         found = store.latest() if store is not None else None
         if store is not None and found is not None:
-            restore(found, self.task.model, self.optimiser, self.parameters)
+            restore(found, self.task.model, self.optimiser, self.parameters, self.average)
             self.step, self.last_good = found.step, store.path(found.step)
             self.best = tuple(found.state["best"]) if found.state.get("best") else None
         self.around.group.broadcast_([*self.parameters, *self.task.model.buffers()])
@@ -119,6 +124,8 @@ class Loop:
         self.optimiser.step()
         self.window.add({"loss": value, **loss.scalars})
         self.step += 1
+        if self.average is not None:
+            self.average.update(self.step)
         return stopping
 
     def _examples(self, step: int) -> tuple[Tensor, Tensor]:
@@ -130,6 +137,11 @@ class Loop:
             draws = stream(task.plan.seed, "augment", step)
             pixels = task.augment(pixels, draws, shard=(group.rank, group.size))
         return to_unit(pixels), task.train.labels[indices.to(task.train.device)]
+
+    def _inputs(self, count: int) -> Iterator[Tensor]:
+        """Yield the inputs (B, ...) of this process's share of the first `count` steps."""
+        for step in range(count):
+            yield self._examples(step)[0]
 
     def _loss(self) -> Loss:
         task, step = self.task, self.step
@@ -181,8 +193,17 @@ class Loop:
         return self.task.held_out is not None and every > 0 and self.step % every == 0
 
     def _evaluate(self) -> float:
-        """Measure the held-out data; the seconds it took."""
-        task, around, began = self.task, self.around, time.monotonic()
+        """Measure the held-out data, with averaged weights if there are any; the seconds it took."""
+        began, average = time.monotonic(), self.average
+        if average is None or average.count == 0:
+            self._measure()
+        else:
+            with average.applied(self.task.model, self._inputs(average.settings.batches)):
+                self._measure()
+        return time.monotonic() - began
+
+    def _measure(self) -> None:
+        task, around = self.task, self.around
         if task.held_out is not None:
             errors = measure(
                 task.model, task.held_out, task.evaluation, soundness=Soundness.NONE, clip=task.clip,
@@ -193,7 +214,6 @@ class Loop:
                 self.best = (score(errors), self.step)
                 if around.checkpoints is not None and around.group.leader:
                     around.checkpoints.save_best(self._checkpoint())
-        return time.monotonic() - began
 
     # ------------------------------------------------------------------ what it keeps
     def _checkpoint(self) -> Checkpoint:
@@ -204,7 +224,7 @@ class Loop:
             "epoch": self.order.epoch(self.step),
             "best": list(self.best) if self.best else None,
         }
-        return capture(self.step, self.task.model, self.optimiser, self.parameters, extra)
+        return capture(self.step, self.task.model, self.optimiser, self.parameters, extra, self.average)
 
     def _save(self) -> None:
         """Write a checkpoint, but never of weights that are no numbers any more."""

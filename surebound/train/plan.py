@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from surebound.errors import ConfigError
 from surebound.numerics import exact_fraction
+from surebound.train.average import Averaging
 from surebound.train.optimise import OPTIMISERS
 from surebound.train.schedules import SHAPES, Constant, Ramp, Schedule, Staircase
 
@@ -17,7 +18,8 @@ class Plan:
 
     Radius and kappa stay at their start for `warmup` steps and go to their final values over the next `ramp`
     steps. The radius may be given as a string, a fraction or a number; it is kept exactly. `l1` weighs the sum of the
-    absolute weights of linear and convolutional layers, whose gradient is added to the loss's.
+    absolute weights of linear and convolutional layers, whose gradient is added to the loss's. With `averaging`, what
+    is measured and what a finished run leaves is an average of the weights along it.
 
     >>> plan = Plan(steps=60_000, eps_train="0.4", warmup=2_000, ramp=10_000)
     >>> plan.epsilon.at(7_000), plan.kappa.at(7_000)
@@ -41,6 +43,7 @@ class Plan:
     seed: int = 0
     eps_start: Fraction = Fraction(0)  # where the radius starts
     optimiser: str = "adam"
+    averaging: Averaging | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "eps_train", exact_fraction(self.eps_train))
@@ -63,6 +66,10 @@ class Plan:
             raise ConfigError(f"shape must be one of {', '.join(SHAPES)}, got {self.shape!r}")
         if self.optimiser not in OPTIMISERS:
             raise ConfigError(f"optimiser must be one of {', '.join(OPTIMISERS)}, got {self.optimiser!r}")
+        if self.averaging is not None and self.averaging.start >= self.steps:
+            raise ConfigError(
+                f"averaging starts at step {self.averaging.start}, but the run has steps = {self.steps}: start earlier"
+            )
         if self.warmup + self.ramp > self.steps:
             raise ConfigError(
                 f"warmup + ramp = {self.warmup} + {self.ramp} steps exceed the run's steps = {self.steps}: "
@@ -90,10 +97,18 @@ class Plan:
         return Staircase(self.learning_rate, self.decay_steps, self.decay_factor)
 
     def stretched(self, steps: int) -> Plan:
-        """The same recipe over `steps` steps: warm-up, ramp and decays keep their share of the run."""
+        """The same recipe over `steps` steps: warm-up, ramp, decays and averaging keep their share of the run."""
 
         def scale(duration: int) -> int:
             return duration * steps // self.steps
 
         decays = sorted({scale(s) for s in self.decay_steps})
-        return replace(self, steps=steps, warmup=scale(self.warmup), ramp=scale(self.ramp), decay_steps=tuple(decays))
+        average = self.averaging and replace(self.averaging, start=scale(self.averaging.start))
+        return replace(
+            self,
+            steps=steps,
+            warmup=scale(self.warmup),
+            ramp=scale(self.ramp),
+            decay_steps=tuple(decays),
+            averaging=average,
+        )

@@ -9,7 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from surebound.errors import RunError
+from surebound.train.average import WeightAverage
 from surebound.train.checkpoint import Checkpoint, restore_rng, rng_state
+
+#: How a checkpoint calls the average of the weights among the tensors of the optimiser.
+AVERAGE = "average"
 
 
 def capture(
@@ -18,23 +22,35 @@ def capture(
     optimiser: torch.optim.Optimizer,
     parameters: Sequence[Tensor],
     extra: dict[str, Any],
+    average: WeightAverage | None = None,
 ) -> Checkpoint:
     """Everything the next step depends on; `extra` is plain JSON beside it."""
     tensors = {f"{i}.{key}": value for i, p in enumerate(parameters) for key, value in optimiser.state[p].items()}
+    if average is not None:
+        tensors |= {f"{AVERAGE}.{i}": value for i, value in enumerate(average.mean)}
+        extra = {**extra, AVERAGE: average.count}
     state = {**extra, "rng": rng_state(parameters[0].device)}
     return Checkpoint(step, model.state_dict(), tensors, state)
 
 
 def restore(
-    found: Checkpoint, model: nn.Module, optimiser: torch.optim.Optimizer, parameters: Sequence[Tensor]
+    found: Checkpoint,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    parameters: Sequence[Tensor],
+    average: WeightAverage | None = None,
 ) -> None:
-    """Set network, optimiser and global generators to what `capture` saw."""
+    """Set network, optimiser, average and global generators to what `capture` saw."""
     device = parameters[0].device
     try:
         model.load_state_dict({name: value.to(device) for name, value in found.weights.items()})
         for name, value in found.optimiser.items():
             index, key = name.split(".", 1)
-            optimiser.state[parameters[int(index)]][key] = value.to(device)
+            if index != AVERAGE:
+                optimiser.state[parameters[int(index)]][key] = value.to(device)
+        if average is not None:
+            average.mean = [found.optimiser[f"{AVERAGE}.{i}"].to(device) for i in range(len(parameters))]
+            average.count = found.state[AVERAGE]
         restore_rng(found.state["rng"], device)
     except (RuntimeError, IndexError, KeyError, ValueError) as error:
         reason = " ".join(str(error).split())
