@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from surebound.experiment.run import Caller, RunResult
 
 PresetArgument = Annotated[str, typer.Argument(help="A preset (`surebound presets`) or a configuration file (.toml).")]
+MethodName = Annotated[str | None, typer.Option("--method", help="Train by another method, e.g. ibp, mtl-ibp, sabr.")]
 EpsTrain = Annotated[str | None, typer.Option("--eps-train", help="Radius to train for, e.g. 0.4 or 8/255.")]
 EpsTest = Annotated[
     list[str] | None, typer.Option("--eps-test", help="Radius to measure at; may be given several times.")
@@ -42,6 +43,7 @@ RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 
 def train(
     preset: PresetArgument,
+    method: MethodName = None,
     eps_train: EpsTrain = None,
     eps_test: EpsTest = None,
     steps: Steps = None,
@@ -64,6 +66,7 @@ def train(
     from surebound.experiment.rundir import fresh_path
 
     overrides = Overrides(
+        method=method,
         eps_train=_radius(eps_train, "--eps-train"),
         eps_test=tuple(r for text in eps_test if (r := _radius(text, "--eps-test")) is not None) if eps_test else None,
         steps=steps,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any
 
-from surebound.errors import ConfigError
+from surebound.errors import ConfigError, nearest
 from surebound.experiment.config import Config
 from surebound.experiment.presets import PAPER
+from surebound.train.methods import METHODS, Method
 
+#: Settings of a method that mean the same in every method that has them.
+KEPT = {"alpha", "ramp_alpha", "size", "attack", "regulariser"}
 TRAIN_IMAGES = {recipe.data: recipe.train_images for recipe in PAPER.values()} | {"digits": 1_442}
 
 
@@ -18,6 +21,7 @@ TRAIN_IMAGES = {recipe.data: recipe.train_images for recipe in PAPER.values()} |
 class Overrides:
     """What may be changed; None leaves the configuration's value."""
 
+    method: str | None = None
     eps_train: Fraction | None = None
     eps_test: tuple[Fraction, ...] | None = None
     steps: int | None = None
@@ -60,7 +64,27 @@ class Overrides:
         evaluation = config.evaluation
         if self.eps_test is not None:
             evaluation = replace(evaluation, radii=self.eps_test)
-        return replace(config.with_plan(**plan), run=replace(config.run, **run), evaluation=evaluation)
+        method = self._method(config.method)
+        if not method.robust and self.eps_train is None:
+            plan["eps_train"] = Fraction(0)
+        return replace(
+            config,
+            method=method,
+            plan=replace(config.plan, **plan),
+            run=replace(config.run, **run),
+            evaluation=evaluation,
+        )
+
+    def _method(self, before: Method) -> Method:
+        """The method by its name, with the attack, regulariser, alpha and box of the one before, where it has such."""
+        if self.method is None or self.method == before.name:
+            return before
+        if self.method not in METHODS:
+            hint = nearest(self.method, METHODS)
+            raise ConfigError(f"--method {self.method} is no training method{hint} Known: {', '.join(METHODS)}")
+        kind = METHODS[self.method]
+        kept = {f.name for f in fields(before)} & {f.name for f in fields(kind)} & KEPT
+        return kind(**{name: getattr(before, name) for name in kept})
 
     def _length(self, config: Config) -> Config:
         if self.steps is not None and self.epochs is not None:

@@ -51,6 +51,8 @@ def test_a_shown_configuration_can_be_read_back(tmp_path: Path) -> None:
         (("train", "digits-ibp", "--eps-train", "x"), "--eps-train='x' is not a finite number"),
         (("train", "digits-ibp", "--steps", "5", "--epochs", "2"), "--steps and --epochs were both given"),
         (("train", "digits-nominal", "--eps-train", "0.1"), "'nominal' has no use for a radius"),
+        (("train", "digits-ibp", "--method", "sarb"), "--method sarb is no training method; did you mean 'sabr'?"),
+        (("train", "digits-nominal", "--method", "sabr"), "eps_train is 0, but the method 'sabr' trains against"),
         (("train", "digits-ibp", "--threads", "0"), "threads must be at least 1"),
         (("train", "digits-ibp", "--steps", "0"), "steps must be at least 1, got 0"),
         (("train", "digits-ibp", "--epochs", "-1"), "epochs must be more than 0, got -1"),
@@ -68,6 +70,15 @@ def test_mistakes_are_one_line_and_exit_code_2(arguments: tuple[str, ...], messa
     assert done.exit_code == 2
     assert message in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("method", ["exp-ibp", "taps", "nominal"])
+def test_a_recipe_by_another_method(method: str, tmp_path: Path) -> None:
+    done = invoke(
+        "train", "digits-mtl-ibp", "--method", method, "--steps", "6", "--threads", "1", "--out", str(tmp_path / "r")
+    )
+    assert done.exit_code == 0, done.output
+    assert Config.read(tmp_path / "r" / "config.toml").method.name == method
 
 
 def test_train_evaluate_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

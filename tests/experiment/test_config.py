@@ -12,7 +12,8 @@ from surebound.errors import ConfigError
 from surebound.experiment.config import Config, DataConfig, ModelConfig, RunConfig
 from surebound.experiment.overrides import Overrides
 from surebound.experiment.presets import preset, preset_names
-from surebound.train.methods import CROWNIBP, IBP, Adversarial, Nominal
+from surebound.train.average import Averaging
+from surebound.train.methods import CCIBP, CROWNIBP, IBP, MTLIBP, SABR, TAPS, Adversarial, InnerAttack, Nominal
 from surebound.train.plan import Plan
 from surebound.train.regularise import BoundRegulariser
 
@@ -24,6 +25,18 @@ def test_every_preset_equals_its_toml(name: str) -> None:
     config = preset(name)
     assert config.name == name
     assert Config.from_toml(config.to_toml()) == config
+
+
+def test_averaging_and_attacks_are_tables_of_their_own() -> None:
+    averaging = Averaging(start=100, decay=0.999)
+    config = replace(preset("digits-mtl-ibp"), method=MTLIBP(attack=InnerAttack(steps=3, step_size=0.5)))
+    config = config.with_plan(averaging=averaging, l1=1e-6, optimiser="radam")
+    text = config.to_toml()
+    assert Config.from_toml(text) == config
+    assert "[plan.averaging]" in text
+    assert "[method.attack]" in text
+    with pytest.raises(ConfigError, match="method.attack: an inner attack needs steps >= 1"):
+        Config.from_toml(text.replace("steps = 3\n", "steps = 0\n"))
 
 
 def test_radii_stay_exact() -> None:
@@ -200,6 +213,20 @@ class TestPresets:
 
 
 class TestOverrides:
+    def test_another_method_keeps_what_means_the_same(self) -> None:
+        before = preset("cifar10-cnn5-mtl-ibp-2-255")
+        assert isinstance(before.method, MTLIBP)
+        after = Overrides(method="cc-ibp").apply(before)
+        settings = {"alpha": 0.01, "attack": InnerAttack(scale=2.0), "regulariser": before.method.regulariser}
+        assert after.method == CCIBP(**settings)
+        assert after == replace(before, method=after.method)
+        sabr = Overrides(method="sabr").apply(after).method
+        assert sabr == SABR(attack=InnerAttack(scale=2.0), regulariser=before.method.regulariser)
+        assert Overrides(method="taps").apply(preset("digits-adversarial")).method == TAPS()
+        assert Overrides(method="mtl-ibp").apply(before) == before
+        nominal = Overrides(method="nominal").apply(before)
+        assert (nominal.method, nominal.plan.eps_train) == (Nominal(), 0)
+
     def test_length_stretches_the_schedule(self) -> None:
         config = Overrides(epochs=350, batch_size=50).apply(preset("cifar10-small-ibp-8-255"))
         plan = config.plan
