@@ -15,7 +15,7 @@ from torch import nn
 import surebound as sb
 from benchmarks.bench_training import loop_for, megabytes
 from benchmarks.common import Benchmark, Measure, Race
-from surebound.train.methods import CROWNIBP, IBP, Adversarial, Method, Nominal, Wong
+from surebound.train.methods import CCIBP, CROWNIBP, IBP, MTLIBP, SABR, TAPS, Adversarial, ExpIBP, Method, Nominal, Wong
 
 METHODS: dict[str, Method] = {
     "nominal": Nominal(),
@@ -24,6 +24,11 @@ METHODS: dict[str, Method] = {
     "CROWN-IBP fused": CROWNIBP(beta_final=1.0),
     "CROWN-IBP": CROWNIBP(beta_final=1.0, fused=False),
     "Wong 50": Wong(),
+    "MTL-IBP": MTLIBP(),
+    "CC-IBP": CCIBP(),
+    "Exp-IBP": ExpIBP(),
+    "SABR": SABR(),
+    "TAPS": TAPS(),
 }
 LIMITS = {"CROWN-IBP fused / nominal": 6.0, "CROWN-IBP / nominal": 10.0, "Wong 50 / nominal": 20.0}
 CEILING = 1 << 27
@@ -40,6 +45,9 @@ def benchmarks() -> Iterator[Benchmark]:
     ):
         step = loop_for(sb.models.small(), method, 100).advance
         yield Measure(f"small: {name}, peak memory", "MB", partial(megabytes, step), times=1)
+    half = partial(sb.models.cnn5, (1, 28, 28), width=32)
+    expressive = {name: METHODS[name] for name in ("nominal", "IBP", "MTL-IBP", "SABR")}
+    yield Race("CNN5 at half width, batch 128", _steps(half, expressive, 128))
     exact = {"nominal": Nominal(), "Wong exact": Wong(projections=0)}
     yield Race("small, batch 2", _steps(sb.models.small, exact, 2))
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from surebound.attack.input_gradient import InputGradients
 from surebound.graph.fit import evaluating
+from surebound.rules.layouts import channels_last
 
 
 def box(images: Tensor, epsilon: float, clip: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
@@ -66,7 +67,7 @@ def ascend_by_signs(
 
 def loss_gradient(model: nn.Module, point: Tensor, labels: Tensor) -> Tensor:
     """Differentiate each example's cross-entropy with respect to its input (B, C, H, W)."""
-    point = point.detach().requires_grad_()
+    point = channels_last(point.detach()).requires_grad_()  # the faster layout of convolutions
     with torch.enable_grad():
         with InputGradients(same_bits=False):
             logits = model(point)
