@@ -133,8 +133,8 @@ def _table() -> dict[str, Config]:
 
 def _digits() -> Iterator[Config]:
     plan = Plan(steps=3_000, batch_size=100, warmup=150, ramp=1_200, decay_steps=(2_000, 2_600))
-    methods = (Nominal(), Adversarial(), IBP(), CROWNIBP(), Wong(), MTLIBP(), CCIBP(), ExpIBP(), SABR(), TAPS())
-    for method in methods:
+    exp_ibp = ExpIBP(alpha=0.75)  # at 0.5 the attacked loss alone goes to 0, and intervals prove nothing
+    for method in (Nominal(), Adversarial(), IBP(), CROWNIBP(), Wong(), MTLIBP(), CCIBP(), exp_ibp, SABR(), TAPS()):
         eps = Fraction("0.1") if method.robust else Fraction(0)
         yield Config(
             name=f"digits-{method.name}",

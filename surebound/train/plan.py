@@ -9,7 +9,7 @@ from surebound.errors import ConfigError
 from surebound.numerics import exact_fraction
 from surebound.train.average import Averaging
 from surebound.train.optimise import OPTIMISERS
-from surebound.train.schedules import SHAPES, Constant, Ramp, Schedule, Staircase
+from surebound.train.schedules import SHAPES, Constant, Ramp, Schedule, Staircase, Triangle
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Plan:
     eps_start: Fraction = Fraction(0)  # where the radius starts
     optimiser: str = "adam"
     averaging: Averaging | None = None
+    cycle: bool = False  # one cycle of the rate, up to learning_rate and down again, instead of decays
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "eps_train", exact_fraction(self.eps_train))
@@ -75,6 +76,8 @@ class Plan:
                 f"warmup + ramp = {self.warmup} + {self.ramp} steps exceed the run's steps = {self.steps}: "
                 "the radius would never reach eps_train. Shorten them or raise steps"
             )
+        if self.cycle and self.decay_steps:
+            raise ConfigError(f"cycle and decay_steps = {list(self.decay_steps)} were both given; use one of them")
         if self.decay_steps != tuple(sorted(set(self.decay_steps))):
             raise ConfigError(f"decay_steps must increase, got {list(self.decay_steps)}")
 
@@ -94,6 +97,8 @@ class Plan:
     @property
     def rate(self) -> Schedule:
         """The learning rate of each step."""
+        if self.cycle:
+            return Triangle(self.learning_rate, self.steps)
         return Staircase(self.learning_rate, self.decay_steps, self.decay_factor)
 
     def stretched(self, steps: int) -> Plan:

@@ -122,3 +122,21 @@ class Staircase:
     def at(self, step: int) -> float:
         """The rate at `step`."""
         return self.initial * self.factor ** sum(step >= s for s in self.at_steps)
+
+
+@dataclass(frozen=True)
+class Triangle:
+    """From about 0 to `peak` over the share `rise` of the `steps`, and back to about 0 at their end (Smith 2017).
+
+    >>> [round(Triangle(1.0, 100).at(s), 3) for s in (0, 29, 30, 99)]
+    [0.017, 0.983, 0.993, 0.007]
+    """
+
+    peak: float
+    steps: int
+    rise: float = 0.3
+
+    def at(self, step: int) -> float:
+        """The rate at `step`, in the middle of it: never 0."""
+        done = (step + 0.5) / self.steps
+        return self.peak * min(done / self.rise, (1.0 - done) / (1.0 - self.rise))

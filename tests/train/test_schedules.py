@@ -86,3 +86,17 @@ def test_stretching_keeps_the_proportions() -> None:
     assert (longer.warmup, longer.ramp, longer.decay_steps) == (17_500, 175_000, (210_000, 315_000))
     tiny = plan.stretched(3)
     assert tiny.warmup + tiny.ramp <= 3
+
+
+def test_a_cycle_rises_and_falls_and_is_never_0() -> None:
+    plan = Plan(steps=1000, learning_rate=0.01, cycle=True)
+    rates = [plan.rate.at(step) for step in range(1000)]
+    top = rates.index(max(rates))
+    assert top in (299, 300)
+    assert max(rates) == pytest.approx(0.01, rel=1e-2)
+    assert min(rates) > 0
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    assert plan.stretched(10).rate.at(0) == pytest.approx(0.01 * 0.05 / 0.3)
+    with pytest.raises(ConfigError, match="cycle and decay_steps = .5. were both given"):
+        Plan(steps=10, cycle=True, decay_steps=(5,))
