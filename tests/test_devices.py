@@ -162,6 +162,17 @@ def test_a_training_step(case, fast, statistics):
         same(found, expected)
 
 
+@pytest.mark.parametrize("method", [sb.training.MTLIBP(), sb.training.SABR(), sb.training.TAPS(steps=2)])
+def test_a_step_of_the_methods_with_an_attack_inside(case, method):
+    here, away, x, labels = case
+    losses = []
+    for net, images, truth in ((here, x, labels), (away, Elsewhere(x), Elsewhere(labels))):
+        draws = torch.Generator().manual_seed(0)
+        batch = sb.training.Batch(net.module, images, truth, 0.02, 0.04, 0.0, 0, draws, traced=net)
+        losses.append(method.loss(batch).value)
+    same(losses[1], losses[0])
+
+
 @pytest.mark.parametrize("name", BY_NAME)
 def test_attacks(case, name):
     here, away, x, labels = case
