@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from surebound.bounds import LinearBounds, interval_bounds, linear_bounds, worst_margins
     from surebound.bounds.compact import compact
     from surebound.experiment.target import load
+    from surebound.experiment.train import train
     from surebound.graph import forget
     from surebound.interval import Interval
     from surebound.numerics import Soundness
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from surebound.search.record import Record
     from surebound.search.specification import decide
     from surebound.spec import LinearSpec, Spec
-    from surebound.train import Evaluation, Outcome, Plan, train
+    from surebound.train import Evaluation, Outcome, Plan
     from surebound.verdict import Status, Verdict
     from surebound.verify import Progress, Results, Summary, verify
 
@@ -72,7 +73,7 @@ _HOMES = {
     "load": "surebound.experiment.target:load",
     "models": "surebound.models",
     "stages": "surebound.search.stages",
-    "train": "surebound.train:train",
+    "train": "surebound.experiment.train:train",
     "training": "surebound.train",
     "verify": "surebound.verify:verify",
     "vnnlib": "surebound.vnnlib",

@@ -20,13 +20,21 @@ def _check_images(x: Tensor, name: str) -> None:
     if not isinstance(x, Tensor):
         raise RegionError(f"{name} is a {type(x).__name__}; give a torch.Tensor of shape (B, ...)")
     if not x.is_floating_point():
-        raise RegionError(
-            f"{name} has dtype {x.dtype}; give floating point values, e.g. images.float() / 255 for byte images"
-        )
+        raise RegionError(f"{name} has dtype {x.dtype}; {_as_floats(x)}")
     if x.dim() < 1:
         raise RegionError(f"{name} has no batch axis; give shape (B, ...), e.g. {name}.unsqueeze(0)")
     if bool(torch.isnan(x).any()):
         raise RegionError(f"{name} contains NaN; clean the data first (torch.isnan({name}).nonzero() finds them)")
+
+
+def _as_floats(x: Tensor) -> str:
+    """Advise how inputs that are whole numbers become points of a region."""
+    if x.dtype == torch.uint8:
+        return "give floating point values, e.g. images.float() / 255 for byte images"
+    return (
+        "numbers of tokens or categories have no neighbours within a radius: give a region around what they are "
+        "embedded to, embedding(ids), and the network without its embedding; bytes of images: images.float() / 255"
+    )
 
 
 @dataclass(frozen=True)

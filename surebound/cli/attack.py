@@ -12,8 +12,8 @@ import typer
 from surebound.cli.bar import Bar
 from surebound.cli.options import Data, DataDir, First, Form, Target, Weights
 from surebound.cli.output import Cell, Format, percent, print_table
-from surebound.cli.signals import exit_code, stop_on_signals
 from surebound.errors import BoundError, GraphError, InputError
+from surebound.experiment.signals import exit_code, stop_on_signals
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surebound.cli.bar import Bar
-from surebound.cli.options import Data, DataDir, Form, Indices, Target, Weights
+from surebound.cli.options import Clip, Data, DataDir, Form, Indices, Target, Weights
 from surebound.cli.output import Cell, Format, print_table
 from surebound.cli.pieces import pieces
 from surebound.errors import InputError
@@ -66,10 +66,7 @@ def bounds(
     method: Annotated[MethodName, typer.Option(help=METHOD_HELP)] = MethodName.INTERVAL,
     soundness: Annotated[Arithmetic, typer.Option(help=SOUNDNESS_HELP)] = Arithmetic.DEPLOYED,
     show: Annotated[Show, typer.Option(help=SHOW_HELP)] = Show.MARGINS,
-    clip: Annotated[tuple[float, float], typer.Option(help="Range of valid inputs; the ball is cut to it.")] = (
-        0.0,
-        1.0,
-    ),
+    clip: Clip = None,
     batch_size: Annotated[
         int, typer.Option(min=1, help="At most so many images at a time; slow methods take fewer.")
     ] = 100,
@@ -96,8 +93,8 @@ def bounds(
     from surebound.region import LinfBall
 
     keep_memory()  # batch after batch needs the same arrays
-    target = load_target(model, weights=weights, data=data, data_dir=data_dir)
-    network, test = target.model, target.test(clip)
+    target = load_target(model, weights=weights, data=data, data_dir=data_dir, clip=clip)
+    network, test = target.model, target.test()
     chosen = choose(len(test), index or [], first)
     columns, bound = (MARGIN_COLUMNS, margin_rows) if show is Show.MARGINS else (OUTPUT_COLUMNS, output_rows)
     rows: list[list[Cell]] = []
@@ -110,7 +107,7 @@ def bounds(
             for part in pieces(len(chosen), batch_size, fixed=fixed):
                 numbers = chosen[part]
                 images, labels = test.batch(torch.tensor(numbers))
-                rows += bound(network, LinfBall(images, eps, clip), labels, numbers, method, soundness)
+                rows += bound(network, LinfBall(images, eps, target.clip), labels, numbers, method, soundness)
                 bar.kept = f"the table has the first {part.stop} of {len(chosen)} images"
                 bar.show(part.stop, len(chosen))
     except KeyboardInterrupt as error:

@@ -24,6 +24,10 @@ DataDir = Annotated[
     Path | None,
     typer.Option("--data-dir", help="Where datasets are kept (default: the user's cache).", envvar="SUREBOUND_DATA"),
 ]
+Clip = Annotated[
+    tuple[float, float] | None,
+    typer.Option(help="Range of valid inputs; the ball is cut to it (default: the run's own, else 0 1)."),
+]
 First = Annotated[int | None, typer.Option(min=1, help="The first N test images (default: all).")]
 Indices = Annotated[list[int] | None, typer.Option(help="An image by its number; may be repeated.")]
 Form = Annotated[Format, typer.Option("--format", help="How to write the table.")]

@@ -32,8 +32,8 @@ def quickstart(
 
     Example:  surebound quickstart --out runs/quickstart
     """
-    from surebound.cli.progress import caller
     from surebound.experiment import quickstart as demonstration
+    from surebound.experiment.terminal import caller
     from surebound.report.build import Story, make_report
     from surebound.report.quickstart import picture, ranges
 

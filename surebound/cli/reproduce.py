@@ -91,8 +91,8 @@ def reproduce(
 
 
 def _work(wanted: list[Artefact], plans: list[WorkPlan], bench: Bench, level: Scale, out: Path) -> None:
-    from surebound.cli.progress import caller
-    from surebound.cli.signals import stop_on_signals
+    from surebound.experiment.signals import stop_on_signals
+    from surebound.experiment.terminal import caller
     from surebound.reproduction.artefacts.write import write
     from surebound.reproduction.execute import execute
 

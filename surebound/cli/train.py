@@ -10,8 +10,8 @@ import typer
 
 from surebound.cli.options import DataDir, Form
 from surebound.cli.output import EXIT_STOPPED, Format, print_table
-from surebound.cli.signals import stop_on_signals
 from surebound.errors import InputError
+from surebound.experiment.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -156,15 +156,15 @@ def _radius(text: str | None, option: str) -> Fraction | None:
 
 def _supervise(name: str, path: Path, data_dir: Path | None, work: Callable[[Caller], RunResult]) -> None:
     """Run `work` with a terminal and with signals that ask it to stop; say how it ended."""
-    from surebound.cli.progress import Terminal, describe_errors
     from surebound.experiment.run import Caller
+    from surebound.experiment.terminal import Terminal, describe_errors
 
     with Terminal(name) as terminal, stop_on_signals() as stopped:
         result = work(Caller(terminal, stop=lambda: bool(stopped), say=terminal.say, data_dir=data_dir))
     if not result.leader:
         return
-    if result.errors is None:
+    if not result.outcome.finished:
         typer.echo(f"stopped after step {result.outcome.step}; continue with: surebound resume {path}", err=True)
         raise typer.Exit(EXIT_STOPPED)
-    typer.echo(f"finished: {describe_errors(result.errors)}")
+    typer.echo(f"finished: {describe_errors(result.errors) if result.errors else 'no held-out data to measure'}")
     typer.echo(f"run directory: {path}")

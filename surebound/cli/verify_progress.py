@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from surebound.cli.bar import LiveBar
+from surebound.experiment.live import LiveBar
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from pathlib import Path
 
@@ -19,7 +20,7 @@ _NEEDED = "the arrays 'images' (N, C, H, W), numbers in [0, 1] or bytes, and 'la
 _UNREADABLE = (SafetensorError, OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile)
 
 
-def read_arrays(path: Path, clip: tuple[float, float] = (0.0, 1.0)) -> Examples:
+def read_arrays(path: Path, clip: tuple[float, float] | None = (0.0, 1.0)) -> Examples:
     """The arrays `images` (N, ...) and `labels` (N,) of a file, the images as float32 inside `clip`.
 
     float64 images are rounded to the nearest float32, bytes are divided by 255.
@@ -49,7 +50,7 @@ def _read_npz(path: Path) -> dict[str, Tensor]:
         return {name: torch.from_numpy(archive[name]) for name in archive.files}
 
 
-def _images(given: Tensor, clip: tuple[float, float], path: Path) -> Tensor:
+def _images(given: Tensor, clip: tuple[float, float] | None, path: Path) -> Tensor:
     if given.dtype not in (torch.float32, torch.float64, torch.uint8):
         raise InputError(
             f"the images of {path} are {_name(given)}; store them as float32 (float64 is rounded to it) in [0, 1], "
@@ -58,10 +59,11 @@ def _images(given: Tensor, clip: tuple[float, float], path: Path) -> Tensor:
     if not given.numel():
         raise InputError(f"the data file {path} holds no images: their shape is {tuple(given.shape)}")
     images = to_unit(given).to(torch.float32)
-    if not bool(((images >= clip[0]) & (images <= clip[1])).all()):  # NaN fails both
+    low, high = (-math.inf, math.inf) if clip is None else clip
+    if not bool(((images >= low) & (images <= high)).all()):  # NaN fails both
         raise InputError(
             f"the images of {path} have values in [{float(images.min()):.6g}, {float(images.max()):.6g}]; they must "
-            f"be in [{clip[0]:g}, {clip[1]:g}]: divide bytes by 255, and let the network's first layer normalise"
+            f"be in [{low:g}, {high:g}]: divide bytes by 255, and let the network's first layer normalise"
         )
     return images
 

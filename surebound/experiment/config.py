@@ -16,13 +16,26 @@ from surebound.train.initialise import INITIALISERS
 from surebound.train.methods import Method
 from surebound.train.plan import Plan
 
+OWN = "own"
+"""The name of data and networks that were given in Python."""
+
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which data, and whether the dataset's augmentation is applied in training."""
+    """Which data, whether the dataset's augmentation is applied in training, and where inputs end."""
 
-    name: str = "digits"
+    name: str = "digits"  # OWN: tensors that were given in Python, kept in the run directory
     augment: bool = True
+    clip: tuple[float, ...] = (0.0, 1.0)  # valid inputs, from and to; empty: all numbers
+
+    def __post_init__(self) -> None:
+        if len(self.clip) not in (0, 2) or list(self.clip) != sorted(self.clip):
+            raise ConfigError(f"clip must be empty or two numbers, the lower first, got {list(self.clip)}")
+
+    @property
+    def clip_range(self) -> tuple[float, float] | None:
+        """The clip range as regions take it."""
+        return (self.clip[0], self.clip[1]) if self.clip else None
 
 
 @dataclass(frozen=True)

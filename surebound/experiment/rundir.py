@@ -32,18 +32,22 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: Path, config: Config) -> RunDirectory:
-        """A new run; a directory that holds a run already is refused."""
+        """A new run; a directory that holds a run already is refused, unless nothing was trained in it yet."""
+        run = cls(path)
         if (path / "config.toml").exists():
-            raise RunError(
-                f"{path} holds a run already: continue it with `surebound resume {path}`, or choose another --out"
-            )
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            if run.begun:
+                raise RunError(
+                    f"{path} holds a run already: continue it with `surebound resume {path}`, or choose another --out"
+                )
+            with run.alone():  # it may just have been started by another process
+                for name in ("environment.json", "metrics.jsonl"):
+                    (path / name).unlink(missing_ok=True)
+        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise RunError(f"{path} is not an empty directory; choose another --out")
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"cannot create the run directory {path}: {error}") from error
-        run = cls(path)
         run.write("config.toml", config.to_toml())
         return run
 
@@ -61,6 +65,11 @@ class RunDirectory:
             return Config.read(self.path / "config.toml")
         except ConfigError as error:
             raise RunError(f"the run cannot be read: {error}") from error
+
+    @property
+    def begun(self) -> bool:
+        """Whether there are weights: a checkpoint, or the final ones."""
+        return self.final.exists() or bool(self.checkpoints().steps())
 
     @property
     def final(self) -> Path:

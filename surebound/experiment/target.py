@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from surebound import zoo
 from surebound.errors import InputError, nearest
-from surebound.zoo import Architecture
 
 if TYPE_CHECKING:  # a packaged network or a file is loaded without waiting for data and training
     from surebound.data.types import Dataset
@@ -35,6 +34,7 @@ class Target:
     data: str | None  # a dataset's name or a file of arrays; None: nothing is known of it
     radii: tuple[Fraction, ...] = ()  # radii it was measured at
     data_dir: Path | None = None
+    clip: tuple[float, float] | None = (0.0, 1.0)  # valid inputs
 
     def dataset(self) -> Dataset:
         """The whole dataset, when `data` is one's name."""
@@ -44,12 +44,12 @@ class Target:
 
         return datasets.load(self.data, self.data_dir)
 
-    def test(self, clip: tuple[float, float] = (0.0, 1.0)) -> Examples:
-        """The test images and labels; a file's images must be inside of `clip`."""
+    def test(self) -> Examples:
+        """The test images and labels; a file's images must be valid inputs."""
         from surebound.experiment.arrays import read_arrays
 
         if self.data is not None and Path(self.data).suffix in (".npz", ".safetensors"):
-            return read_arrays(Path(self.data), clip)
+            return read_arrays(Path(self.data), self.clip)
         return self.dataset().test
 
     def first(self, count: int | None) -> tuple[Tensor, Tensor]:
@@ -76,11 +76,12 @@ def load_target(
     weights: str | Path | None = None,
     data: str | None = None,
     data_dir: str | Path | None = None,
+    clip: tuple[float, float] | None = None,
 ) -> Target:
     """Resolve `spec`: a run directory, an ONNX file, `package.module:factory`, or the name of a packaged network.
 
     A factory is a function without arguments that returns an nn.Module, or a module itself; `weights` fills it
-    from a safetensors file.
+    from a safetensors file. `clip` is the range of valid inputs (None: the run's own, else [0, 1]).
     """
     if not isinstance(spec, (str, Path)):
         raise InputError(f"{type(spec).__name__} is nothing to load; give {_KINDS}")
@@ -101,7 +102,7 @@ def load_target(
         hint = nearest(spec, [*names, *_runs_beside(Path(spec))])
         raise InputError(f"{spec!r} is nothing to load{hint} Give {_KINDS}. Packaged: {', '.join(names) or 'none yet'}")
     target.model.eval()
-    return target if data is None else Target(target.name, target.model, data, target.radii, where)
+    return replace(target, data=target.data if data is None else data, clip=target.clip if clip is None else clip)
 
 
 _KINDS = (
@@ -125,18 +126,21 @@ def _of_onnx(path: Path, weights: str | Path | None, data_dir: Path | None) -> T
 
 def _of_run(path: Path, weights: str | Path | None, data_dir: Path | None) -> Target:
     from surebound import data as datasets
-    from surebound.experiment.nets import architecture_of
+    from surebound.experiment.config import OWN
+    from surebound.experiment.nets import architecture_of, recorded_net
+    from surebound.experiment.own import held_out_file
     from surebound.experiment.rundir import RunDirectory
 
     run = RunDirectory.open(path)
     config, record = run.config, run.read_json("environment.json").get("architecture")
     if record is not None:
-        architecture = Architecture.of_record(record)
+        model = recorded_net(record, path)
     else:
-        architecture = architecture_of(config.model, datasets.load(config.data.name, data_dir))
-    model = architecture.build()
+        model = architecture_of(config.model, datasets.load(config.data.name, data_dir)).build()
     load_weights(model, Path(weights) if weights is not None else run.weights())
-    return Target(config.name, model, config.data.name, config.evaluation.radii, data_dir)
+    kept = held_out_file(path)
+    data = config.data.name if config.data.name != OWN else None if kept is None else str(kept)
+    return Target(config.name, model, data, config.evaluation.radii, data_dir, config.data.clip_range)
 
 
 def _of_zoo(name: str, weights: str | Path | None, data_dir: Path | None) -> Target:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,25 @@ def forward(model: nn.Module, x: Tensor) -> Tensor:
         raise
     except (RuntimeError, ValueError, TypeError, LookupError, AssertionError) as error:
         raise _misfit(model, x, error) from error
+    if not isinstance(result, Tensor):
+        raise InputError(_no_tensor(model, result))
     return result
+
+
+def _no_tensor(model: Callable[[Tensor], object], result: object) -> str:
+    """Say what a network returns instead of a tensor, and how to choose one of its parts."""
+    name = type(model).__name__
+    if isinstance(result, Mapping):
+        keys = ", ".join(repr(key) for key in result)
+        what, part = f"a {type(result).__name__} with {keys or 'nothing in it'}", repr(next(iter(result), "logits"))
+    elif isinstance(result, tuple | list):
+        what, part = f"a {type(result).__name__} of {len(result)}", "0"
+    else:
+        return f"the network {name} returns a {type(result).__name__}; it must return a tensor (B, ...)"
+    return (
+        f"the network {name} returns {what}; a statement is about one tensor: choose it in a module of your own whose "
+        f"forward(self, x) returns self.net(x)[{part}]"
+    )
 
 
 def _misfit(model: nn.Module, x: Tensor, error: Exception) -> InputError:

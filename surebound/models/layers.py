@@ -29,6 +29,7 @@ class SamePad(nn.Module):
 
     def __init__(self, kernel: int, stride: int, size: tuple[int, int]) -> None:
         super().__init__()
+        self.kernel, self.stride, self.size = kernel, stride, size
         total = [max((-(-n // stride) - 1) * stride + kernel - n, 0) for n in size]
         self.pad = (total[1] // 2, total[1] - total[1] // 2, total[0] // 2, total[0] - total[0] // 2)
 

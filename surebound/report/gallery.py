@@ -95,7 +95,7 @@ def _examples(run: ReportedRun, data_dir: Path | None) -> tuple[Examples | None,
         return None, "The original images are not known, so only counterexamples are shown."
     try:
         if Path(name).suffix in (".npz", ".safetensors"):
-            return read_arrays(Path(name)), ""
+            return read_arrays(Path(name), None), ""
         from surebound import data
 
         return data.load(name, data_dir).test, ""

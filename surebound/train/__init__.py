@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from surebound.train.api import train
 from surebound.train.average import Averaging
 from surebound.train.evaluate import Errors, Evaluation, measure
 from surebound.train.loop import Loop
@@ -58,5 +57,4 @@ __all__ = [
     "Wong",
     "measure",
     "register",
-    "train",
 ]

@@ -1,56 +1,45 @@
-"""`surebound.train`: the loop on a user's own network and data."""
+"""What a user gives to `sb.train`, checked and made a Task: network, data, method, plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+import math
+from dataclasses import replace
 
 import torch
 from torch import nn
 
 from surebound.data.augment import Augment
 from surebound.data.types import Dataset
-from surebound.errors import InputError
-from surebound.train.checkpoint import CheckpointStore
-from surebound.train.distributed import process_group
+from surebound.errors import ConfigError, InputError, nearest
+from surebound.graph import forward
+from surebound.graph.fit import evaluating
 from surebound.train.evaluate import Clip, Evaluation
 from surebound.train.examples import Examples, examples_of
-from surebound.train.loop import Loop
-from surebound.train.methods.base import Method
-from surebound.train.observe import Observer
+from surebound.train.methods import METHODS, Method
 from surebound.train.plan import Plan
-from surebound.train.task import Outcome, Surroundings, Task
+from surebound.train.task import OptimiserFactory, SchedulerFactory, Task
 
 
-def train(
+def make_task(
     model: nn.Module,
     data: object,
     method: Method,
     plan: Plan,
     *,
+    epochs: float | None = None,
     held_out: object = None,
     evaluation: Evaluation | None = None,
     augment: Augment | None = None,
     clip: Clip = (0.0, 1.0),
-    checkpoints: str | Path | None = None,
-    observer: Observer | None = None,
-    stop: Callable[[], bool] = lambda: False,
-) -> Outcome:
-    """Train `model` in place, on the device it is on.
-
-    `data` and `held_out` are a `surebound.data.Split`, a pair of tensors (inputs, labels), or a torch Dataset of
-    (tensor, label); a `surebound.data.Dataset` as `data` brings both, and its augmentation. Inputs outside
-    `clip` are outside the threat model: balls are cut to it (None: not cut). With `checkpoints`, a directory,
-    the run continues from the last checkpoint found there, to the same bits. Under torchrun the processes share
-    every batch.
-
-    >>> from surebound.train.methods import IBP
-    >>> x = torch.rand(200, 2, generator=torch.Generator().manual_seed(0))
-    >>> net = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 2))
-    >>> plan = Plan(steps=50, batch_size=50, eps_train="1/100", warmup=10, ramp=20)
-    >>> train(net, (x, (x[:, 0] > x[:, 1]).long()), IBP(), plan).finished
-    True
-    """
+    optimiser: OptimiserFactory | None = None,
+    scheduler: SchedulerFactory | None = None,
+) -> Task:
+    """Check what `sb.train` was given, and say what is wrong before anything is trained or written."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"the model is a {type(model).__name__}; give a torch.nn.Module")
+    _check_method(method)
+    if not isinstance(plan, Plan):
+        raise InputError(f"the plan is a {type(plan).__name__}; give sb.Plan(steps=..., eps_train=...)")
     device = _device_of(model)
     if isinstance(data, Dataset):
         held_out = data.test if held_out is None else held_out
@@ -64,17 +53,50 @@ def train(
         held_out=None if held_out is None else examples_of(held_out, "held_out", device),
         augment=augment,
         clip=clip,
-        evaluation=evaluation or Evaluation(),
+        evaluation=evaluation or Evaluation(radii=(plan.eps_train,) if plan.eps_train else ()),
+        optimiser=optimiser,
+        scheduler=scheduler,
     )
     _check_clip(task.train, clip)
-    with process_group() as group:
-        around = Surroundings(
-            group=group,
-            checkpoints=CheckpointStore(Path(checkpoints)) if checkpoints is not None else None,
-            observer=observer if observer is not None and group.leader else Observer(),
-            stop=stop,
+    _check_outputs(task)
+    return task if epochs is None else _over_epochs(task, epochs)
+
+
+def _over_epochs(task: Task, epochs: float) -> Task:
+    """The task with its plan stretched to `epochs` passes over the data, as `surebound train --epochs` does."""
+    if not epochs > 0:
+        raise ConfigError(f"epochs={epochs}; give a number above 0")
+    steps = max(1, math.ceil(epochs * len(task.train) / task.plan.batch_size))
+    return replace(task, plan=task.plan.stretched(steps))
+
+
+def _check_method(method: object) -> None:
+    """Refuse a method's name and a method's class: what trains is an instance, with its settings."""
+    if isinstance(method, Method):
+        return
+    if isinstance(method, str):
+        found = METHODS.get(method)
+        advice = f"; give sb.training.{found.__name__}()." if found else nearest(method, METHODS)
+        raise InputError(f"the method is the text {method!r}{advice} Known: {', '.join(sorted(METHODS))}")
+    if isinstance(method, type) and issubclass(method, Method):
+        raise InputError(
+            f"the method is the class {method.__name__}; give an instance, sb.training.{method.__name__}()"
         )
-        return Loop(task, around).run()
+    raise InputError(f"the method is a {type(method).__name__}; give one of sb.training, e.g. sb.training.IBP()")
+
+
+def _check_outputs(task: Task) -> None:
+    """Run one example: the network must take it, and return one row of outputs."""
+    if not len(task.train):
+        return
+    inputs, _ = task.train.batch(torch.arange(min(len(task.train), 2)))
+    with evaluating(task.model), torch.no_grad():
+        outputs = forward(task.model, inputs)
+    if outputs.dim() != 2:
+        raise InputError(
+            f"the network returns {tuple(outputs.shape)} for {len(inputs)} inputs; training needs one row of class "
+            "outputs per input, (B, K)"
+        )
 
 
 def _check_clip(train: Examples, clip: Clip) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from surebound.data.types import Dataset, Split
 from surebound.errors import InputError
+from surebound.region import Region
 
 
 class Examples(Protocol):
@@ -42,6 +43,12 @@ class TensorExamples:
     labels: Tensor
 
     def __post_init__(self) -> None:
+        if not self.inputs.is_floating_point() and self.inputs.dtype != torch.uint8 and self.inputs.dim() >= 2:
+            raise InputError(
+                f"inputs are {self.inputs.dtype}: numbers of tokens or categories have no neighbours within a radius; "
+                "give what they are embedded to, embedding(ids) as floats, and train the layers after the embedding. "
+                "Measurements that happen to be whole: inputs.float()"
+            )
         if self.inputs.dim() < 2 or not self.inputs.is_floating_point():
             raise InputError(
                 "inputs must be floating point of shape (N, ...), "
@@ -76,6 +83,11 @@ def examples_of(data: object, what: str, device: torch.device) -> Examples:
         return data.to(device)
     if isinstance(data, Dataset):
         raise InputError(f"{what} must be one split of a dataset, for example data.train; got the whole dataset")
+    if isinstance(data, Region) or (isinstance(data, tuple) and any(isinstance(part, Region) for part in data)):
+        raise InputError(
+            f"{what} holds a region; training makes its own balls, of the plan's radius, around inputs: "
+            "give the pair (images, labels) and sb.Plan(eps_train=...)"
+        )
     if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
         return _pair(data[0], data[1], device)
     if isinstance(data, Sequence | torch.utils.data.Dataset):

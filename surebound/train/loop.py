@@ -29,7 +29,8 @@ from surebound.train.evaluate import Errors, measure
 from surebound.train.initialise import affine_layers
 from surebound.train.methods.base import Batch, Loss
 from surebound.train.observe import Progress
-from surebound.train.optimise import OPTIMISERS, add_l1_gradient
+from surebound.train.optimise import add_l1_gradient
+from surebound.train.rates import Rates, make_optimiser
 from surebound.train.state import all_finite, capture, restore
 from surebound.train.task import Outcome, Surroundings, Task
 from surebound.train.window import ScalarWindow
@@ -50,11 +51,10 @@ class Loop:
         if not self.parameters:
             raise ConfigError("the network has no parameters that require gradients: there is nothing to train")
         self.weights = [layer.weight for layer in affine_layers(task.model) if layer.weight.requires_grad]
-        self.optimiser = OPTIMISERS[plan.optimiser](
-            self.parameters, lr=plan.learning_rate, weight_decay=plan.weight_decay
-        )
+        self.optimiser = make_optimiser(task, self.parameters)
+        self.rates = Rates(self.optimiser, task)
         self.average = WeightAverage(plan.averaging, self.parameters) if plan.averaging is not None else None
-        self.epsilon, self.kappa, self.rate = plan.epsilon, plan.kappa, plan.rate
+        self.epsilon, self.kappa = plan.epsilon, plan.kappa
         self.window = ScalarWindow()
         self.step = 0
         self.best: tuple[float, int] | None = None  # score and step
@@ -75,10 +75,14 @@ class Loop:
             last = self.step == steps
             if (last or self.step % CHECK_EVERY == 0) and not self.window.finite():
                 raise self._diverged()
-            if last or self.step % around.log_every == 0:
-                self._report(clock)
-            if self._evaluation_due():
-                clock.paused(self._evaluate())
+            try:
+                if last or self.step % around.log_every == 0:
+                    self._report(clock)
+                if self._evaluation_due():
+                    clock.paused(self._evaluate())
+            except KeyboardInterrupt:  # of an observer, or during a measurement: the step itself is whole
+                self._save()
+                raise
             if last or stopping or clock.checkpoint_due():
                 self._save()
                 clock.checkpointed()
@@ -98,6 +102,7 @@ class Loop:
         found = store.latest() if store is not None else None
         if store is not None and found is not None:
             restore(found, self.task.model, self.optimiser, self.parameters, self.average)
+            self.rates.restore(found.state.get("rates"))
             self.step, self.last_good = found.step, store.path(found.step)
             self.best = tuple(found.state["best"]) if found.state.get("best") else None
         self.around.group.broadcast_([*self.parameters, *self.task.model.buffers()])
@@ -119,9 +124,9 @@ class Loop:
         add_l1_gradient(self.weights, self.task.plan.l1)
         if self.task.plan.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.task.plan.clip_norm)
-        for settings in self.optimiser.param_groups:
-            settings["lr"] = self.rate.at(self.step)
+        self.rates.before(self.step)
         self.optimiser.step()
+        self.rates.after()
         self.window.add({"loss": value, **loss.scalars})
         self.step += 1
         if self.average is not None:
@@ -182,7 +187,7 @@ class Loop:
                 scalars=self.window.read(),
                 epsilon=self.epsilon.at(last),
                 kappa=self.kappa.at(last),
-                rate=self.rate.at(last),
+                rate=self.rates.at(last),
                 samples_per_second=speed,
                 seconds_left=left,
             )
@@ -223,6 +228,7 @@ class Loop:
             "examples": len(self.task.train),
             "epoch": self.order.epoch(self.step),
             "best": list(self.best) if self.best else None,
+            "rates": self.rates.state(),
         }
         return capture(self.step, self.task.model, self.optimiser, self.parameters, extra, self.average)
 
@@ -241,7 +247,7 @@ class Loop:
         clip = "" if plan.clip_norm is not None else " set clip_norm (10 is usual),"
         return DivergedError(
             f"the loss or the weights became NaN or infinite between steps {max(0, step - CHECK_EVERY)} and {step} "
-            f"(radius {self.epsilon.at(step):.4g}, learning rate {self.rate.at(step):.3g}). "
+            f"(radius {self.epsilon.at(step):.4g}, learning rate {self.rates.at(step):.3g}). "
             f"The last good checkpoint is {self.last_good or 'none'}. Likely remedies: lower the learning rate "
             f"of {plan.learning_rate:g},{clip} or lengthen the ramp of {plan.ramp} steps; then start a new run"
         )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
+from typing import Self
 
-from surebound.errors import ConfigError
+from surebound.errors import ConfigError, nearest
 from surebound.numerics import exact_fraction
 from surebound.train.average import Averaging
 from surebound.train.optimise import OPTIMISERS
@@ -45,6 +46,19 @@ class Plan:
     optimiser: str = "adam"
     averaging: Averaging | None = None
     cycle: bool = False  # one cycle of the rate, up to learning_rate and down again, instead of decays
+
+    def __new__(cls, *args: object, **given: object) -> Self:
+        """Refuse unknown names in our own words, before the dataclass does in Python's."""
+        if "epochs" in given:
+            raise ConfigError(
+                "a Plan counts in steps; give the length in epochs to the training: sb.train(..., epochs="
+                f"{given['epochs']}) stretches a plan, and so does `surebound train --epochs`"
+            )
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise ConfigError(f"a Plan has no {name!r}{nearest(name, known)} It has: {', '.join(known)}")
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "eps_train", exact_fraction(self.eps_train))

@@ -25,11 +25,13 @@ def capture(
     average: WeightAverage | None = None,
 ) -> Checkpoint:
     """Everything the next step depends on; `extra` is plain JSON beside it."""
-    tensors = {f"{i}.{key}": value for i, p in enumerate(parameters) for key, value in optimiser.state[p].items()}
+    entries = {f"{i}.{key}": value for i, p in enumerate(parameters) for key, value in optimiser.state[p].items()}
+    tensors = {name: value for name, value in entries.items() if isinstance(value, Tensor)}
+    numbers = {name: value for name, value in entries.items() if name not in tensors}
     if average is not None:
         tensors |= {f"{AVERAGE}.{i}": value for i, value in enumerate(average.mean)}
         extra = {**extra, AVERAGE: average.count}
-    state = {**extra, "rng": rng_state(parameters[0].device)}
+    state = {**extra, "optimiser": numbers, "rng": rng_state(parameters[0].device)}
     return Checkpoint(step, model.state_dict(), tensors, state)
 
 
@@ -44,10 +46,11 @@ def restore(
     device = parameters[0].device
     try:
         model.load_state_dict({name: value.to(device) for name, value in found.weights.items()})
-        for name, value in found.optimiser.items():
+        for name, value in {**found.optimiser, **found.state.get("optimiser", {})}.items():
             index, key = name.split(".", 1)
             if index != AVERAGE:
-                optimiser.state[parameters[int(index)]][key] = value.to(device)
+                kept = value.to(device) if isinstance(value, Tensor) else value
+                optimiser.state[parameters[int(index)]][key] = kept
         if average is not None:
             average.mean = [found.optimiser[f"{AVERAGE}.{i}"].to(device) for i in range(len(parameters))]
             average.count = found.state[AVERAGE]

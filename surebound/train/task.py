@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import nn
+from torch.optim import Optimizer
 
 from surebound.data.augment import Augment
 from surebound.train.checkpoint import CheckpointStore
@@ -15,6 +17,11 @@ from surebound.train.examples import Examples
 from surebound.train.methods.base import Method
 from surebound.train.observe import Observer
 from surebound.train.plan import Plan
+
+#: Makes the optimiser of the parameters that are trained, e.g. ``lambda p: torch.optim.SGD(p, lr=0.1)``.
+OptimiserFactory = Callable[[list[nn.Parameter]], Optimizer]
+#: Makes what sets the optimiser's rates after every step: one of ``torch.optim.lr_scheduler``.
+SchedulerFactory = Callable[[Optimizer], Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +36,8 @@ class Task:
     augment: Augment | None = None
     clip: Clip = (0.0, 1.0)
     evaluation: Evaluation = field(default_factory=Evaluation)
+    optimiser: OptimiserFactory | None = None  # None: the plan's
+    scheduler: SchedulerFactory | None = None  # None: the plan's decays
 
 
 @dataclass(frozen=True, eq=False)

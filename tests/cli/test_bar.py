@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from surebound.cli import bar
 from surebound.cli.bar import Bar
+from surebound.experiment import live
 
 
 class Terminal(io.StringIO):
@@ -28,7 +28,7 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_lines_elsewhere(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = iter([0.0, 10.0, 40.0, 40.0, 50.0])
-    monkeypatch.setattr(bar.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(live.time, "monotonic", lambda: next(now))
     with Bar("bounding") as shown:
         shown.show(10, 100)  # too early
         shown.show(25, 100)

@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 
 from surebound import data, zoo
 from surebound.cli import build_app
-from surebound.cli.progress import Terminal
 from surebound.experiment.config import Config
 from surebound.experiment.presets import preset
+from surebound.experiment.terminal import Terminal
 from surebound.region import LinfBall
 from surebound.train.evaluate import Errors
 from surebound.train.observe import Progress

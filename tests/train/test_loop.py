@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import surebound.data as data
 from surebound.errors import ConfigError, DivergedError, InputError, RunError, SpecError
-from surebound.train.api import train
+from surebound.experiment.train import train
 from surebound.train.checkpoint import CheckpointStore
 from surebound.train.evaluate import Errors, Evaluation, measure
 from surebound.train.examples import TensorExamples, examples_of

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import typer
-
-from surebound.cli.bar import LiveBar
+from surebound.experiment.live import LiveBar
 from surebound.experiment.run import Caller
 from surebound.train.evaluate import Errors
 from surebound.train.observe import Observer, Progress
@@ -27,7 +26,7 @@ class Terminal(LiveBar, Observer):
         if self._bar is not None:
             self._bar.console.print(text, highlight=False)
         else:
-            typer.echo(text, err=True)
+            write_line(text)
 
     def started(self, step: int, steps: int) -> None:
         self.say(f"{self.name}: {'resuming at' if step else 'starting at'} step {step} of {steps}")
@@ -44,13 +43,19 @@ class Terminal(LiveBar, Observer):
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=progress.step, line=describe(progress))
         elif self._due() or progress.step == progress.steps:
-            typer.echo(describe(progress), err=True)
+            write_line(describe(progress))
 
     def evaluated(self, step: int, errors: Errors) -> None:
         self.say(f"step {step}: {describe_errors(errors)}")
 
     def saved(self, step: int, path: Path) -> None:
         """Nothing to see: checkpoints are silent."""
+
+
+def write_line(text: str) -> None:
+    """Write a plain line to standard error."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def caller(name: str, stop: Callable[[], bool] = lambda: False) -> Caller:

@@ -1,18 +1,26 @@
-"""Signals that ask a command to stop: it ends what it is at and keeps what it has."""
+"""Signals that ask for a stop: what is under way ends its step and keeps what it has."""
 
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[list[int]]:
-    """A list that receives SIGINT and SIGTERM instead of the process; a second one acts as usual."""
+def stop_on_signals(*numbers: int) -> Iterator[list[int]]:
+    """A list that receives the signals (SIGINT and SIGTERM) instead of the process; a second one acts as usual.
+
+    Only the main thread may choose what a signal does: in others the list stays empty.
+    """
     received: list[int] = []
-    before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    chosen = numbers or (signal.SIGINT, signal.SIGTERM)
+    before = {int(number): signal.getsignal(number) for number in chosen}
 
     def receive(number: int, frame: FrameType | None) -> None:
         received.append(number)
