@@ -84,6 +84,7 @@ class Verdict:
     seconds: float = 0.0
     float_sound: bool = False
     detail: str = ""
+    read_as: int | None = None  # the class that the network gives the witness, where classes were asked about
 
     def __post_init__(self) -> None:
         # "proved" only if the comparison is True: NaN is never a proof.

@@ -118,8 +118,11 @@ def _run_section(run: ReportedRun, data_dir: Path | None) -> tuple[str, list[Fig
 
 def _pictures(run: ReportedRun, data_dir: Path | None) -> str:
     found = gallery(run, data_dir)
-    broken = "The image, what it was changed to, and the change. Each was run through the network again."
-    hard = "Undecided images first, then those that took longest, then the narrowest proofs."
+    broken = (
+        "The image, what it was changed to, and the change (red brighter, blue darker); label → what the network reads "
+        "instead. Each was run through the network again; the smallest radius comes first."
+    )
+    hard = "Undecided images first, then those that took longest, then the narrowest proofs; each image once."
     parts = []
     for title, note, pictures in (
         ("Counterexamples", broken, found.falsified),

@@ -91,8 +91,7 @@ class Figure:
     def html(self) -> str:
         """A <figure> with the drawing inline."""
         caption = f"<figcaption>{html.escape(self.caption)}</figcaption>" if self.caption else ""
-        kind = "chart full" if self.size[0] > 8 else "chart"
-        return f'<figure class="{kind}">{self.inline()}{caption}</figure>'
+        return f'<figure class="chart">{self.inline()}{caption}</figure>'
 
     def inline(self) -> str:
         """The SVG as part of a page: colours by the page's theme, its fonts, and no ids that could clash."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor
 from surebound.errors import SureboundError
 from surebound.experiment.arrays import read_arrays
 from surebound.report.source import ReportedRun
-from surebound.report.verdicts import radius_text
+from surebound.report.verdicts import in_words, radius_text
 from surebound.train.examples import Examples
 from surebound.verdict import Status
 from surebound.verify import Record
@@ -54,7 +55,7 @@ class Gallery:
 def gallery(run: ReportedRun, data_dir: Path | None = None, most: int = MOST) -> Gallery:
     """Broken images (smallest radius first) and the hardest others: undecided, then slow, then close calls."""
     broken = [r for r in run.records if r.verdict.status is Status.FALSIFIED and r.verdict.stage != "clean"]
-    broken = _spread(sorted(broken, key=lambda r: (r.eps, -r.verdict.seconds, r.index)), most)
+    broken = _spread(sorted(broken, key=_brokenness), most)
     rest = [r for r in run.records if r.verdict.status is not Status.FALSIFIED]
     hardest = _first_of_each(sorted(rest, key=_hardness), most)
     images, note = _examples(run, data_dir) if broken or hardest else (None, "")
@@ -68,25 +69,34 @@ def gallery(run: ReportedRun, data_dir: Path | None = None, most: int = MOST) ->
     )
 
 
-def _hardness(record: Record) -> tuple[bool, float, float]:
-    """Undecided first; among the proved those that took longest, then those with the least margin."""
-    slow = record.verdict.seconds if record.verdict.seconds >= 1 else 0.0
-    return record.verdict.status is Status.ROBUST, -slow, -record.verdict.bound
+def _brokenness(record: Record) -> tuple[Fraction, float, int]:
+    """Smallest radius first; there, what took longest to find."""
+    return record.eps, -record.verdict.seconds, record.index
+
+
+def _hardness(record: Record) -> tuple[bool, float, Fraction, float]:
+    """Undecided first; then what took longest, the smaller radius, the narrowest proof."""
+    proved, slow = record.verdict.status is Status.ROBUST, record.verdict.seconds if record.verdict.seconds >= 1 else 0
+    return proved, -slow, Fraction(0) if proved else record.eps, -record.verdict.bound
 
 
 def _first_of_each(records: list[Record], most: int) -> list[Record]:
-    """Each image once."""
-    return list({record.index: record for record in reversed(records)}.values())[::-1][:most]
+    """Each image once, by the first of its records, in their order."""
+    found: dict[int, Record] = {}
+    for record in records:
+        found.setdefault(record.index, record)
+    return list(found.values())[:most]
 
 
 def _spread(records: list[Record], most: int) -> list[Record]:
-    """Each image once, and different labels before the same again."""
+    """Each image once, in their order; where there are too many, different labels before the same again."""
     seen: dict[int, int] = {}
     order = []
     for record in _first_of_each(records, len(records)):
         seen[record.label] = seen.get(record.label, 0) + 1
         order.append((seen[record.label], record))
-    return [record for _, record in sorted(order, key=lambda pair: pair[0])][:most]
+    chosen = [record for _, record in sorted(order, key=lambda pair: pair[0])][:most]
+    return sorted(chosen, key=_brokenness)
 
 
 def _examples(run: ReportedRun, data_dir: Path | None) -> tuple[Examples | None, str]:
@@ -124,16 +134,21 @@ def _picture(record: Record, images: Examples | None, classes: tuple[str, ...]) 
         return classes[k] if k < len(classes) else str(k)
 
     title = name(record.label)
+    place = f"image {record.index}, within {radius_text(record.eps)}"
     if verdict.status is Status.FALSIFIED:
-        detail = f"image {record.index}, ε {radius_text(record.eps)}, broken by {verdict.stage}"
+        instead = "" if verdict.read_as is None else f" → {name(verdict.read_as)}"
+        title, detail = f"{title}{instead}", f"{place}: found by {in_words(verdict.stage)}"
     else:
-        bound = f", bound {verdict.bound:.3g}" if abs(verdict.bound) < 1e30 else ""
-        how = f"proved by {verdict.stage}"
+        margin = f"; margin ≥ {-verdict.bound:.2g}".replace("-", "−") if abs(verdict.bound) < 1e30 else ""
+        how = f"proved by {in_words(verdict.stage)}"
         if verdict.status is not Status.ROBUST:
-            how = f"{verdict.status.value} after {verdict.stage or 'no stage'}"
-        place = f"image {record.index}, ε {radius_text(record.eps)}"
-        detail = f"{place}: {how}{bound}, {verdict.seconds:.2g} s"
+            how = f"{_OPEN[verdict.status]} after {in_words(verdict.stage) or 'no stage'}"
+        seconds = f", {verdict.seconds:.1f} s" if verdict.seconds >= 0.05 else ""
+        detail = f"{place}: {how}{seconds}{margin}"
     return Picture(original, verdict.witness, title, detail, float(record.eps))
+
+
+_OPEN = {Status.UNKNOWN: "undecided", Status.TIMEOUT: "out of time", Status.ERROR: "an error"}
 
 
 def png(pixels: NDArray[np.uint8]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from surebound.report.source import ReportedRun
@@ -33,7 +33,8 @@ def headline(runs: Sequence[ReportedRun]) -> Headline:
     """The best answer the runs give: verdicts before measurements before the state of a training."""
     verified = [run for run in runs if run.summaries]
     if verified:
-        return _compared(verified) if len(verified) > 1 else _verified(verified[0])
+        found = _compared(verified) if len(verified) > 1 else _verified(verified[0])
+        return replace(found, details=(*found.details, *_left_out(runs)))
     measured = [run for run in runs if run.results.get("verified_error")]
     if measured:
         return _measured(measured)
@@ -41,6 +42,16 @@ def headline(runs: Sequence[ReportedRun]) -> Headline:
     total = run.config.plan.steps if run.config is not None else 0
     finished = "trained" if run.step >= total else f"in training: step {run.step:,} of {total:,}"
     return Headline(f"{html.escape(run.name)}: {finished}", ("Nothing has been verified yet.",))
+
+
+def _left_out(runs: Sequence[ReportedRun]) -> tuple[str, ...]:
+    """Say which runs have no verdicts, and so no place in the comparison."""
+    names = [run.name for run in runs if not run.summaries]
+    if not names:
+        return ()
+    path = next(run.path for run in runs if not run.summaries)
+    them, were = ("it", "was") if len(names) == 1 else ("them", "were")
+    return (f"{', '.join(names)} {were} not verified; `surebound verify {path} --eps ...` brings {them} in.",)
 
 
 def chosen(run: ReportedRun) -> Summary:

@@ -39,7 +39,7 @@
         figure.append(image.cloneNode(), caption);
         return figure;
       }));
-      dialog.querySelector("p").textContent = tile.querySelector("b").textContent + " · " + tile.querySelector("span").textContent;
+      dialog.querySelector("p").textContent = tile.querySelector("b").textContent + " · " + tile.querySelector(".say").textContent;
       dialog.showModal();
     });
   }
@@ -80,7 +80,7 @@
         if (column === 0 && runs.length < 2) return;
         const td = line.insertCell();
         td.textContent = cell(row, column) ?? "–";
-        if ([1, 2, 3, 4, 7, 8].includes(column)) td.className = "n";
+        if ([1, 2, 3, 4, 7, 8, 9].includes(column)) td.className = "n";
       });
       return line;
     }));

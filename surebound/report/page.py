@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import importlib.metadata
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 
@@ -51,8 +52,9 @@ def esc(text: object) -> str:
 
 
 def paragraph(text: str, kind: str = "") -> str:
-    """Plain text as a paragraph of a style of page.css."""
-    return f'<p class="{kind}">{esc(text)}</p>' if kind else f"<p>{esc(text)}</p>"
+    """Plain text as a paragraph of a style of page.css; what stands between backticks is code."""
+    inner = re.sub("`([^`]+)`", r"<code>\1</code>", esc(text))
+    return f'<p class="{kind}">{inner}</p>' if kind else f"<p>{inner}</p>"
 
 
 def heading(text: str, level: int = 2, anchor: str = "") -> str:
@@ -96,9 +98,13 @@ def command(text: str) -> str:
 
 
 def facts(values: Mapping[str, object]) -> str:
-    """A list of names and values; empty values are left out."""
-    items = "".join(f"<dt>{esc(k)}</dt><dd>{esc(v)}</dd>" for k, v in values.items() if v not in (None, "", (), []))
-    return f"<dl>{items}</dl>"
+    """A list of names and values, a tuple being several; empty values are left out."""
+    items = []
+    for name, value in values.items():
+        if value not in (None, "", (), []):
+            several = value if isinstance(value, tuple) else (value,)
+            items.append(f"<dt>{esc(name)}</dt><dd>{'<br>'.join(esc(each) for each in several)}</dd>")
+    return f"<dl>{''.join(items)}</dl>"
 
 
 def details(summary: str, inner: str) -> str:
@@ -124,14 +130,14 @@ def _tile(picture: Picture) -> str:
     images = "".join(f'<img alt="{esc(name)}" src="{uri}">' for name, uri in panels)
     return (
         f'<button type="button" class="tile"><span class="panels">{images}</span>'
-        f"<b>{esc(picture.title)}</b><span>{esc(picture.detail)}</span></button>"
+        f'<b>{esc(picture.title)}</b><span class="say">{esc(picture.detail)}</span></button>'
     )
 
 
 def records_section(records: str) -> str:
     """The table of all verdicts; the page's script fills it from the JSON text."""
-    names = ("network", "image", "ε", "label", "prediction", "verdict", "stage", "bound", "seconds")
-    right = {1, 2, 3, 4, 7, 8}
+    names = ("network", "image", "ε", "label", "prediction", "verdict", "stage", "bound", "seconds", "read as")
+    right = {1, 2, 3, 4, 7, 8, 9}
     head = "".join(
         f'<th scope="col" data-column="{i}"{" class=n" if i in right else ""}><button type="button">{n}</button></th>'
         for i, n in enumerate(names)

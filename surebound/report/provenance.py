@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 from surebound.experiment.codec import encode
@@ -30,16 +31,24 @@ def asked(run: ReportedRun) -> dict[str, object]:
             f"κ {plan.kappa_start:g} to {plan.kappa_final:g}{done}"
         )
         facts["seed"] = plan.seed
-    for request in run.requests[-1:]:
-        facts["verified network"] = request["network"] if run.config is None else None
-        facts["asked"] = (
-            f"does the label stay within ε = {', '.join(request['eps'])}, {request['images']:,} images of "
-            f"{request['data'] or 'unknown data'}?"
-        )
-        facts["cascade"] = f"{request['cascade']}: {' → '.join(_short(s) for s in request['stages'])}"
-        if request.get("timeout"):
-            facts["time limit"] = f"{request['timeout']:g} s per image and stage"
+    if run.requests and run.config is None:
+        facts["verified network"] = run.requests[-1]["network"]
+    facts["asked"] = tuple(_question(request) for request in run.requests)
+    facts["cascade"] = tuple(dict.fromkeys(map(_cascade, run.requests)))
     return facts
+
+
+def _question(request: dict[str, Any]) -> str:
+    """One call of `verify` as the question that it asked; the cascade is named, for there may have been several."""
+    radii = [radius_text(Fraction(text)) for text in request["eps"]]
+    shown = ", ".join(radii) if len(radii) <= 6 else f"{radii[0]} to {radii[-1]} ({len(radii)} radii)"
+    limit = f", {request['timeout']:g} s per image and stage" if request.get("timeout") else ""
+    images = f"{request['images']:,} images of {request['data'] or 'unknown data'}"
+    return f"does the label stay within ε = {shown}? {images}, cascade {request['cascade']}{limit}"
+
+
+def _cascade(request: dict[str, Any]) -> str:
+    return f"{request['cascade']}: {' → '.join(_short(stage) for stage in request['stages'])}"
 
 
 def provenance(run: ReportedRun) -> dict[str, object]:

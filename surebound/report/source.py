@@ -112,7 +112,7 @@ def records_json(runs: Sequence[ReportedRun]) -> str:
             shown = float(f"{bound:.4g}") if abs(bound) < 1e300 else None  # infinity and NaN are not JSON
             rows.append(
                 [number, r.index, str(r.eps), r.label, r.prediction, r.verdict.status.value, r.verdict.stage,
-                 shown, float(f"{r.verdict.seconds:.3g}")]
+                 shown, float(f"{r.verdict.seconds:.3g}"), r.verdict.read_as]
             )  # fmt: skip
     return json.dumps({"runs": [run.name for run in runs], "rows": rows}, separators=(",", ":")).replace("</", "<\\/")
 

@@ -49,21 +49,23 @@ def overview(runs: Sequence[ReportedRun]) -> Table:
             counts = dict(s.statuses)
             open_ = s.total - counts.get("robust", 0) - counts.get("falsified", 0)
             rows.append(
-                (run.name, radius_text(s.eps), s.total, percent(1 - s.clean_error), percent(1 - s.pgd_error),
-                 percent(1 - s.falsified_error), percent(proved_share(s)),
-                 percent(1 - s.float_sound_error), open_)
+                (run.name, radius_text(s.eps), percent(proved_share(s)), percent(1 - s.float_sound_error),
+                 percent(1 - s.falsified_error), percent(1 - s.pgd_error), percent(1 - s.clean_error), open_, s.total)
             )  # fmt: skip
         if not run.summaries and run.results:
             rows += _evaluated(run)
+        elif not run.summaries:
+            rows.append((run.name, *["–"] * 8))
+    # What is proved comes first: a phone shows three or four columns.
     names = (
-        "network", "ε", "images", "accuracy", "survives PGD", "no counterexample", "proved", "proved, float32",
-        "undecided",
+        "network", "ε", "proved", "proved, float32", "no counterexample", "survives PGD", "accuracy", "undecided",
+        "images",
     )  # fmt: skip
     # Columns that say the same as their neighbour are left out: attacks found every counterexample, or every
     # proof holds in float32.
-    redundant = {small for small, big in ((5, 4), (7, 6)) if all(row[small] in (row[big], "–") for row in rows)}
+    redundant = {small for small, big in ((4, 5), (3, 2)) if all(row[small] in (row[big], "–") for row in rows)}
     kept = [i for i in range(len(names)) if i not in redundant]
-    upper = names[4 if 5 in redundant else 5]
+    upper = names[5 if 4 in redundant else 4]
     return Table(
         "overview",
         tuple(names[i] for i in kept),
@@ -81,8 +83,8 @@ def _evaluated(run: ReportedRun) -> list[tuple[Cell, ...]]:
         survived = None if radius not in attacked else 1 - attacked[radius]
         proved = percent(1 - error)
         lines.append(
-            (run.name, radius_text(radius), images, percent(None if clean is None else 1 - clean),
-             percent(survived), "–", proved, proved, None)
+            (run.name, radius_text(radius), proved, proved, "–", percent(survived),
+             percent(None if clean is None else 1 - clean), None, images)
         )  # fmt: skip
     return lines
 
@@ -102,6 +104,18 @@ def stage_table(run: ReportedRun) -> Table:
             )  # fmt: skip
     columns = ("ε", "stage", "proved", "falsified", "left open", "seconds")
     return Table("stages", columns, tuple(rows))
+
+
+_WORDS = {
+    "clean": "the network's own prediction", "interval": "interval bounds", "crown": "CROWN bounds",
+    "pgd": "PGD", "multi-targeted": "multi-targeted PGD", "branch-and-bound": "branch and bound",
+    "mip": "integer programming", "lp": "linear programming",
+}  # fmt: skip
+
+
+def in_words(stage: str) -> str:
+    """A stage's name for people; one that is not ours keeps its own."""
+    return _WORDS.get(stage, stage)
 
 
 def radius_text(radius: Fraction) -> str:

@@ -139,6 +139,10 @@ class FormulaCases:
         """Return the cases."""
         return self.tensors
 
+    def read_as(self, i: int, witness: Tensor) -> int | None:
+        """Return None: a formula need not be about classes."""
+        return None
+
     def confirm(self, i: int, region: Region) -> Confirm:
         """Return the check of points: moved into the inner box of that number (any: -1), and judged there."""
 

@@ -54,6 +54,12 @@ class Labels:
 
         return check
 
+    def read_as(self, i: int, witness: Tensor) -> int | None:
+        """Return the largest of the other outputs at a witness (C, H, W)."""
+        logits = self.workspace.logits(witness.unsqueeze(0))[0].clone()
+        logits[self.labels[i]] = -math.inf
+        return int(logits.argmax())
+
     def take(self, index: Tensor) -> Labels:
         """Return the labels of some of the examples."""
         return Labels(self.workspace, self.labels[index], self.predictions[index], self.classes)

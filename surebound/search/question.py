@@ -128,6 +128,9 @@ class Asked(Protocol):
     def confirm(self, i: int, region: Region) -> Confirm:
         """Return the check of points of one example."""
 
+    def read_as(self, i: int, witness: Tensor) -> int | None:
+        """Return the class that takes the label's place at the witness of an example; None if no label was asked."""
+
     def take(self, index: Tensor) -> Asked:
         """Return what is asked about some of the examples."""
 

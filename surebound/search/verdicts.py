@@ -136,7 +136,10 @@ def _verdict(
         check = questions.asked.confirm(i, questions.region)
         witness = check(finding.witness.unsqueeze(0), -1)
         if witness is not None:
-            return Verdict(Status.FALSIFIED, stage, state.bound, witness, state.seconds, float_sound=True)
+            read_as = questions.asked.read_as(i, witness)
+            return Verdict(
+                Status.FALSIFIED, stage, state.bound, witness, state.seconds, float_sound=True, read_as=read_as
+            )
     if not state.proves(accepted):
         return None
     sound = state.proves(Proof.DEPLOYED)

@@ -15,16 +15,30 @@ import numpy as np
 from surebound.errors import InputError, MissingExtraError, StoreError
 from surebound.search.record import Record
 
-COLUMNS = ("index", "label", "prediction", "eps", "status", "stage", "margin_bound", "float_sound", "seconds")
+COLUMNS = (
+    "index",
+    "label",
+    "prediction",
+    "eps",
+    "status",
+    "stage",
+    "margin_bound",
+    "float_sound",
+    "seconds",
+    "read_as",
+)
 FORMATS = ("csv", "json", "parquet")
 
 
 def row(record: Record) -> dict[str, Any]:
-    """The nine columns of one record; an unknown bound is None, the radius an exact fraction as text."""
+    """The columns of one record: an unknown bound is None, the radius an exact fraction as text.
+
+    ``read_as`` is the class that the network gives the counterexample.
+    """
     verdict = record.verdict
     asked = record.index, record.label, record.prediction, str(record.eps)
     bound = verdict.bound if math.isfinite(verdict.bound) else None
-    found = verdict.status.value, verdict.stage, bound, verdict.float_sound, verdict.seconds
+    found = verdict.status.value, verdict.stage, bound, verdict.float_sound, verdict.seconds, verdict.read_as
     return dict(zip(COLUMNS, (*asked, *found), strict=True))
 
 
@@ -32,7 +46,7 @@ def render(records: Iterable[Record], format: str) -> bytes:
     """The records in one of ``FORMATS``.
 
     >>> render([], "csv").decode().strip()
-    'index,label,prediction,eps,status,stage,margin_bound,float_sound,seconds'
+    'index,label,prediction,eps,status,stage,margin_bound,float_sound,seconds,read_as'
     """
     rows = [row(record) for record in records]
     if format == "csv":
@@ -61,7 +75,7 @@ def _parquet(rows: Sequence[dict[str, Any]]) -> bytes:
         raise MissingExtraError("pyarrow", "parquet", "Parquet export") from error
     kinds = (
         pa.int64(), pa.int64(), pa.int64(), pa.string(), pa.string(),
-        pa.string(), pa.float64(), pa.bool_(), pa.float64(),
+        pa.string(), pa.float64(), pa.bool_(), pa.float64(), pa.int64(),
     )  # fmt: skip
     schema = pa.schema(list(zip(COLUMNS, kinds, strict=True)))
     buffer = io.BytesIO()

@@ -24,7 +24,7 @@ CREATE TABLE result (
     label INTEGER NOT NULL, prediction INTEGER NOT NULL,
     status TEXT NOT NULL, stage TEXT NOT NULL, bound REAL, float_sound INTEGER NOT NULL,
     seconds REAL NOT NULL, stage_seconds TEXT NOT NULL, detail TEXT NOT NULL, witness BLOB,
-    cascade TEXT NOT NULL, code TEXT NOT NULL, written REAL NOT NULL,
+    cascade TEXT NOT NULL, code TEXT NOT NULL, written REAL NOT NULL, read_as INTEGER,
     PRIMARY KEY (subject, eps, idx)
 ) WITHOUT ROWID;
 """
@@ -49,6 +49,13 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
             connection.execute(f"PRAGMA application_id = {_APPLICATION}")
             connection.execute(f"PRAGMA user_version = {_SCHEMA}")
     check(connection, path)
+    if not has_read_as(connection):
+        connection.execute("ALTER TABLE result ADD COLUMN read_as INTEGER")
+
+
+def has_read_as(connection: sqlite3.Connection) -> bool:
+    """Say whether the file knows what counterexamples are read as: those of the first releases do not."""
+    return any(row[1] == "read_as" for row in connection.execute("PRAGMA table_info(result)"))
 
 
 def check(connection: sqlite3.Connection, path: Path) -> None:

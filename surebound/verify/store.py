@@ -19,7 +19,7 @@ from surebound.errors import StoreError
 from surebound.search.record import Record
 from surebound.verdict import Status
 from surebound.verify.identity import Identity
-from surebound.verify.sqlite_file import check, connect, connect_readonly, prepare, transaction, translated
+from surebound.verify.sqlite_file import check, connect, connect_readonly, has_read_as, prepare, transaction, translated
 from surebound.verify.store_rows import COLUMNS, pack, radius_of, record_of
 
 
@@ -115,12 +115,12 @@ class Store:
             if before.decided and (not verdict.status.decided or weaker):
                 return
         self._connection.execute(
-            "INSERT OR REPLACE INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 self._subject, str(record.eps), record.index, record.example, record.label, record.prediction,
                 verdict.status.value, verdict.stage, verdict.bound, int(verdict.float_sound), verdict.seconds,
                 json.dumps(record.stage_seconds), verdict.detail, pack(verdict.witness),
-                cascade, code, time.time(),
+                cascade, code, time.time(), verdict.read_as,
             ),
         )  # fmt: skip
 
@@ -186,8 +186,9 @@ class Store:
             where.append("stage = ?")
             arguments.append(stage)
         with translated(self.path):
+            read_as = "read_as" if has_read_as(self._connection) else "NULL"
             rows = self._connection.execute(
-                f"SELECT {COLUMNS} FROM result WHERE {' AND '.join(where)} ORDER BY idx", arguments
+                f"SELECT {COLUMNS}, {read_as} FROM result WHERE {' AND '.join(where)} ORDER BY idx", arguments
             ).fetchall()
             records = [record_of(row) for row in rows]
         return iter(sorted(records, key=lambda record: record.eps))

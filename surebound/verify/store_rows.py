@@ -44,8 +44,8 @@ def radius_of(text: object) -> Fraction:
 
 
 def record_of(row: Sequence[object]) -> Record:
-    """A record from the columns ``COLUMNS``; raises ValueError when they do not make one."""
-    idx, label, prediction, eps, status, stage, bound, sound, seconds, times, detail, witness, example = row
+    """A record from ``COLUMNS`` and the class of its witness; raises ValueError when they do not make one."""
+    idx, label, prediction, eps, status, stage, bound, sound, seconds, times, detail, witness, example, read_as = row
     verdict = Verdict(
         status=Status(status),
         stage=str(stage),
@@ -54,6 +54,7 @@ def record_of(row: Sequence[object]) -> Record:
         seconds=float(str(seconds)),
         float_sound=bool(sound),
         detail=str(detail),
+        read_as=None if read_as is None else int(str(read_as)),
     )
     spent = tuple((str(name), float(value)) for name, value in json.loads(str(times)))
     return Record(

@@ -41,6 +41,13 @@ seen.radii = column(overview, 1);
 const tile = document.querySelector(".tile"), dialog = document.querySelector("dialog");
 seen.closed = dialog.open; tile.click(); seen.opened = dialog.open;
 seen.panels = [...dialog.querySelectorAll("img")].map((image) => image.complete && image.naturalWidth);
+seen.caption = dialog.querySelector("p").textContent;
+seen.say = tile.querySelector("b").textContent + " · " + tile.querySelector(".say").textContent;
+seen.heights = [...document.querySelectorAll(".tiles")].map((box) => [...new Set(
+  [...box.querySelectorAll(".tile")].map((one) => Math.round(one.getBoundingClientRect().height)))]);
+seen.proved = [...overview.tHead.rows[0].cells].find((c) => c.textContent === "proved").getBoundingClientRect().right;
+const text = document.querySelector("p.lead").getBoundingClientRect();
+seen.widths = [...document.querySelectorAll(".chart svg")].map((svg) => svg.getBoundingClientRect().width / text.width);
 seen.large = dialog.querySelector("img").getBoundingClientRect().width;
 seen.small = tile.querySelector("img").getBoundingClientRect().width;
 seen.images = [...document.images].every((image) => image.complete && image.naturalWidth > 0);
@@ -77,6 +84,14 @@ def test_an_image_opens_enlarged(desktop: tuple[dict[str, Any], list[str]]) -> N
     assert (seen["closed"], seen["opened"]) == (False, True)
     assert seen["panels"] == [8, 8, 8], "image, counterexample and change, in their own pixels"
     assert seen["large"] > 3 * seen["small"]
+    assert seen["caption"] == seen["say"]
+    assert "→" in seen["say"] and "found by PGD" in seen["say"], "the class chosen instead, and how it was found"
+
+
+def test_figures_and_tiles_fit_the_column(desktop: tuple[dict[str, Any], list[str]]) -> None:
+    seen = desktop[0]
+    assert all(0.98 < width < 1.02 for width in seen["widths"]), "as wide as the text"
+    assert all(len(heights) == 1 for heights in seen["heights"]), "tiles of one height"
 
 
 def test_a_phone_in_the_dark(run_dir: Path, tmp_path: Path, desktop: tuple[dict[str, Any], list[str]]) -> None:
@@ -84,4 +99,5 @@ def test_a_phone_in_the_dark(run_dir: Path, tmp_path: Path, desktop: tuple[dict[
     seen, troubles = browser.act(BROWSER, tmp_path / "report.html", LOOK, tmp_path, width=500, dark=True)
     assert troubles == []
     assert seen["width"] <= seen["window"], "no sideways scrolling"
+    assert seen["proved"] < seen["window"], "the column that counts needs no scrolling"
     assert seen["background"] != desktop[0]["background"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -16,15 +16,17 @@ from typer.testing import CliRunner, Result
 from surebound import data
 from surebound.cli import build_app
 from surebound.errors import InputError
+from surebound.experiment.target import load
 from surebound.experiment.verifications import read_verifications
 from surebound.report.build import Story, make_report
 from surebound.report.figure import Figure
-from surebound.report.gallery import difference_pixels, gallery, image_pixels
+from surebound.report.gallery import Picture, difference_pixels, gallery, image_pixels
 from surebound.report.headline import headline
+from surebound.report.provenance import asked
 from surebound.report.source import read_run, read_runs
 from surebound.report.verdicts import shares
-from surebound.verdict import Status
-from surebound.verify import Store
+from surebound.verdict import Status, Verdict
+from surebound.verify import Record, Store
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +97,53 @@ def test_the_gallery_shows_the_images_that_were_verified(run_dir: Path) -> None:
     assert len({p.detail.split()[1] for p in found.falsified}) == len(found.falsified), "each image once"
 
 
+def record(index: int, eps: str, status: Status, bound: float = 0.5, label: int = 0) -> Record:
+    witness = torch.zeros(1, 8, 8) if status is Status.FALSIFIED else None
+    verdict = Verdict(status, "pgd", bound, witness, read_as=8 if status is Status.FALSIFIED else None)
+    return Record(index, label, label, Fraction(eps), verdict)
+
+
+def pictured(pictures: Sequence[Picture]) -> list[tuple[int, str]]:
+    found = [re.match(r"image (\d+), within (\S+):", picture.detail) for picture in pictures]
+    return [(int(match[1]), match[2]) for match in found if match]
+
+
+def test_the_galleries_are_sorted_across_radii(run_dir: Path) -> None:
+    """Every image was proved at the small radius; what is shown is where it is undecided, or broken first."""
+    small = [record(i, "1/100", Status.ROBUST, -0.1 - i) for i in range(40)]
+    middle = [record(i, "1/20", Status.FALSIFIED if i >= 30 else Status.ROBUST, -0.01, i % 3) for i in range(40)]
+    large = [record(i, "1/10", Status.FALSIFIED if i >= 20 else Status.UNKNOWN, 1.0 + i, i % 3) for i in range(40)]
+    run = dataclasses.replace(read_run(run_dir), records=(*small, *middle, *large))
+    found = gallery(run)
+    assert pictured(found.hardest) == [(i, "0.1") for i in range(19, 7, -1)], "undecided first, the widest bound first"
+    assert all("undecided after PGD" in picture.detail for picture in found.hardest)
+    shown = pictured(found.falsified)
+    assert [eps for _, eps in shown] == sorted(eps for _, eps in shown) and shown[0][1] == "0.05"
+    assert len(shown) == 12 and len({index for index, _ in shown}) == 12
+    assert sum(eps == "0.05" for _, eps in shown) == 10, "all ten that break at the smallest radius"
+    assert found.falsified[0].title == "0 → 8"
+
+
+def test_what_counterexamples_are_read_as(run_dir: Path) -> None:
+    model, broken = load(run_dir), [r for r in read_run(run_dir).records if r.verdict.status is Status.FALSIFIED]
+    assert broken
+    for each in broken:
+        assert each.verdict.witness is not None and each.verdict.read_as is not None
+        assert each.verdict.read_as == int(model(each.verdict.witness[None]).argmax()) != each.label
+
+
+def test_every_cascade_that_was_asked_is_named(run_dir: Path) -> None:
+    run = read_run(run_dir)
+    second = {**run.requests[0], "cascade": "paper", "stages": ["MixedInteger()"], "eps": ["1/5"], "timeout": 2.0}
+    facts = asked(dataclasses.replace(run, requests=(*run.requests, second)))
+    assert facts["asked"] == (
+        "does the label stay within ε = 0.01, 0.1? 40 images of digits, cascade fast",
+        "does the label stay within ε = 0.2? 40 images of digits, cascade paper, 2 s per image and stage",
+    )
+    cascades = facts["cascade"]
+    assert isinstance(cascades, tuple) and cascades[1] == "paper: MixedInteger" and cascades[0].startswith("fast: ")
+
+
 def test_other_data_are_not_passed_off_as_the_original(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digits = data.load("digits")
     shuffled = type(digits)(
@@ -123,6 +172,7 @@ def test_runs_without_verdicts_and_folders_of_runs(run_dir: Path, tmp_path: Path
         (tmp_path / "bare" / name).write_bytes((run_dir / name).read_bytes())
     html = make_report([tmp_path / "bare"]).html
     assert "proved robust by interval bounds" in html and 'id="records"' not in html
+    assert "not verified; <code>surebound verify" in make_report([run_dir, tmp_path / "bare"]).html
     both = make_report([run_dir, tmp_path / "bare"], story=Story(title="Two <runs>"))
     assert "<title>Two &lt;runs&gt;</title>" in both.html
     with pytest.raises(InputError, match="holds no run"):

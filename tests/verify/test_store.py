@@ -53,6 +53,22 @@ def test_records_come_back_as_they_went_in(path: Path) -> None:
             assert new.verdict.witness.dtype == torch.float32
 
 
+def test_a_store_of_the_first_releases_is_read_and_continued(path: Path) -> None:
+    """It has no column for what counterexamples are read as."""
+    with Store.open(path, SELF) as store:
+        store.add([record(1, Status.FALSIFIED)], "c")
+    connection = sqlite3.connect(path)
+    connection.execute("ALTER TABLE result DROP COLUMN read_as")
+    connection.commit()
+    connection.close()
+    with Store.read(path) as old:
+        assert [each.verdict.read_as for each in old.records()] == [None]
+    with Store.open(path, SELF) as store:
+        found = record(2, Status.FALSIFIED)
+        store.add([dataclasses.replace(found, verdict=dataclasses.replace(found.verdict, read_as=7))], "c")
+        assert [each.verdict.read_as for each in store.records()] == [None, 7]
+
+
 def test_done_is_decided_or_left_open_by_the_same_cascade(path: Path) -> None:
     with Store.open(path, SELF) as store:
         store.add([record(index, status) for index, status in enumerate(Status)], "fast")
