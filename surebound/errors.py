@@ -24,6 +24,7 @@ SureboundError
 `-- MissingExtraError (ImportError)   an optional dependency is not installed: says which extra brings it
 
 AutocastWarning (UserWarning)     autocast is on, and what is computed is about the network without it
+RadiusWarning (UserWarning)       a radius that reaches across all valid inputs
 """
 
 from __future__ import annotations
@@ -127,6 +128,10 @@ class MissingExtraError(SureboundError, ImportError):
 
 class AutocastWarning(UserWarning):
     """Autocast is on: what is proved is the network in its own dtype, not what the caller would run."""
+
+
+class RadiusWarning(UserWarning):
+    """A radius is as wide as the range of valid inputs: most likely 8 was given where 8/255 was meant."""
 
 
 def first_line(error: object) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
@@ -10,7 +12,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from surebound.errors import RegionError
+from surebound.errors import RadiusWarning, RegionError
 from surebound.interval import Interval
 from surebound.kernels import ends
 from surebound.numerics import Soundness, exact_fraction, float_up, round_up
@@ -151,6 +153,21 @@ class LinfBall:
 
 
 Region = Box | LinfBall
+
+
+def warn_if_wide(radii: Iterable[Fraction], clip: tuple[float, float] | None) -> None:
+    """Warn of a radius that reaches across all valid inputs: 8 was given, and 8/255 was meant."""
+    if clip is None or not all(map(math.isfinite, clip)):
+        return
+    span = exact_fraction(clip[1], "clip") - exact_fraction(clip[0], "clip")
+    wide = [eps for eps in radii if eps >= span > 0]
+    if wide:
+        warnings.warn(
+            f"eps {wide[0]} is as wide as the range of valid inputs, [{clip[0]:g}, {clip[1]:g}]: every input is within "
+            f"it; was {wide[0]}/255 meant?",
+            RadiusWarning,
+            stacklevel=3,
+        )
 
 
 def project(x: Tensor, lower: Tensor, upper: Tensor) -> Tensor:

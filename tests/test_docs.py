@@ -13,6 +13,7 @@ import pytest
 import typer
 
 from surebound.cli import build_app
+from surebound.cli.exits import CODES
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -82,6 +83,19 @@ def test_every_decision_is_listed() -> None:
     for page in folder.glob("0*.md"):
         assert f"({page.name})" in index
         assert f"decisions/{page.name}" in navigation
+
+
+def test_one_table_of_exit_codes() -> None:
+    """The table of the page has the codes that commands end with, and no other page has a table of its own."""
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    assert tuple(int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)) == CODES
+    used = {
+        code
+        for path in (ROOT / "surebound" / "cli").glob("*.py")
+        for code in re.findall(r"Exit\((\d+|EXIT_\w+)", path.read_text(encoding="utf-8"))
+    }
+    assert used and not [code for code in used if code.isdigit()], "codes have names, in cli/exits.py"
+    assert [name(p) for p in PAGES if "| exit code |" in p.read_text(encoding="utf-8")] == ["docs/command-line.md"]
 
 
 NAMED = re.compile(r"`(surebound/[\w/]+\.py)`:\s+`(\w+)`")

@@ -13,7 +13,7 @@ from surebound.bounds.forward.zonotope import Zonotope
 from surebound.bounds.interval import propagate
 from surebound.bounds.linear.crown import CROWNS
 from surebound.bounds.training.projections.estimate import Estimate, Projections
-from surebound.errors import InputError, SpecError
+from surebound.errors import InputError, SpecError, nearest
 from surebound.graph import Program, program_of
 from surebound.graph.runs import assemble
 from surebound.interval import Interval
@@ -104,7 +104,8 @@ def method_of(method: str | Method) -> Method | None:
     if not isinstance(method, str):
         return method
     if method not in METHODS:
-        raise InputError(f"method={method!r} is not known; give one of {', '.join(METHODS)}, or a Crown(...)")
+        hint = nearest(method, METHODS)
+        raise InputError(f"method={method!r} is not known{hint} Give one of {', '.join(METHODS)}, or a Crown(...)")
     return METHODS[method]
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, TextIO
 import typer
 from typer.core import TyperGroup
 
+from surebound.cli.exits import EXIT_INPUT
 from surebound.errors import SureboundError
 
 COMMANDS = (
@@ -34,8 +35,6 @@ COMMANDS = (
     "supports",
 )
 """The modules of surebound.cli that bring commands, in the order of the help page."""
-
-EXIT_ERROR = 2
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -80,7 +79,7 @@ class _CommandGroup(TyperGroup):
             if ctx.params.get("debug"):
                 raise
             typer.echo(f"surebound: {error}", err=True)
-            raise typer.Exit(EXIT_ERROR) from None
+            raise typer.Exit(EXIT_INPUT) from None
 
 
 def _print_version(wanted: bool) -> None:

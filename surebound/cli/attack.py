@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surebound.cli.bar import Bar
-from surebound.cli.options import Data, DataDir, First, Form, Target, Weights
+from surebound.cli.exits import EXIT_ERRORS
+from surebound.cli.options import Data, DataDir, First, Form, Quiet, Target, Weights
 from surebound.cli.output import Cell, Format, percent, print_table
 from surebound.errors import BoundError, GraphError, InputError
-from surebound.experiment.signals import exit_code, stop_on_signals
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from surebound.attack import Attack, AttackProgress, AttackResult
+    from surebound.cli.bar import Bar
     from surebound.region import LinfBall
 
-EXIT_CONTRADICTION = 1
 BOUND_BATCH = 100
 
 
@@ -73,6 +72,7 @@ def attack(
         typer.Option(help="Write the worst inputs to this .safetensors file; --data can read it."),
     ] = None,
     form: Form = Format.TABLE,
+    quiet: Quiet = False,
 ) -> None:
     """Attack a network inside l-infinity balls around test images.
 
@@ -87,16 +87,19 @@ def attack(
       surebound attack mypkg.nets:build --weights w.safetensors --data digits --eps 8/255 --attack spsa
     """
     from surebound.attack import attack as search
+    from surebound.cli.bar import Bar
+    from surebound.experiment.signals import exit_code, stop_on_signals
     from surebound.experiment.target import load_target
     from surebound.numerics import exact_fraction
-    from surebound.region import LinfBall
+    from surebound.region import LinfBall, warn_if_wide
 
     method = _method(name, steps, restarts, start)
     _check_save(save)
     exact_fraction(eps, "--eps")  # before anything slow is loaded
     found = load_target(target, weights=weights, data=data, data_dir=data_dir)
     images, labels = found.first(first)
-    region = LinfBall(images, eps, clip=(0, 1))
+    region = LinfBall(images, eps, clip=found.clip)
+    warn_if_wide([region.eps], region.clip)
     began = time.monotonic()
     with Bar("bounding") as bar:
         proved = _proved(found.model, region, labels, bar)
@@ -124,7 +127,7 @@ def attack(
             f"number {contradicted[0]}: the bounds are wrong. Please report this network.",
             err=True,
         )
-        raise typer.Exit(EXIT_CONTRADICTION)
+        raise typer.Exit(EXIT_ERRORS)
     if partial:
         raise typer.Exit(exit_code(stopped[0]))
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surebound.cli.bar import Bar
-from surebound.cli.options import Clip, Data, DataDir, Form, Indices, Target, Weights
+from surebound.cli.options import Clip, Data, DataDir, Form, Indices, Quiet, Target, Weights
 from surebound.cli.output import Cell, Format, print_table
 from surebound.cli.pieces import pieces
 from surebound.errors import InputError
@@ -71,6 +70,7 @@ def bounds(
         int, typer.Option(min=1, help="At most so many images at a time; slow methods take fewer.")
     ] = 100,
     form: Form = Format.TABLE,
+    quiet: Quiet = False,
 ) -> None:
     """Bound a network's outputs over l-infinity balls around images.
 
@@ -87,14 +87,17 @@ def bounds(
     """
     import torch
 
+    from surebound.cli.bar import Bar
     from surebound.experiment.target import load_target
     from surebound.graph import program_of
     from surebound.kernels import keep_memory
-    from surebound.region import LinfBall
+    from surebound.numerics import exact_fraction
+    from surebound.region import LinfBall, warn_if_wide
 
     keep_memory()  # batch after batch needs the same arrays
     target = load_target(model, weights=weights, data=data, data_dir=data_dir, clip=clip)
     network, test = target.model, target.test()
+    warn_if_wide([exact_fraction(eps, "--eps")], target.clip)
     chosen = choose(len(test), index or [], first)
     columns, bound = (MARGIN_COLUMNS, margin_rows) if show is Show.MARGINS else (OUTPUT_COLUMNS, output_rows)
     rows: list[list[Cell]] = []

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from surebound.cli.bar import Bar
-from surebound.cli.output import EXIT_ERRORS
+from surebound.cli.exits import EXIT_ERRORS
 from surebound.errors import InputError
 
 
@@ -40,6 +39,8 @@ def check(
 
       surebound check proofs --exact
     """
+    from surebound.cli.bar import Bar
+
     paths = _certificates(directory)
     start, found = time.monotonic(), list[tuple[str, str, int]]()
     with Bar("checking", "certificates are only read") as bar, ProcessPoolExecutor(jobs) as pool:

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from surebound.cli.bar import Bar
 from surebound.cli.bounds import SOUNDNESS_HELP, Arithmetic
-from surebound.cli.options import Data, DataDir, First, Form, Target, Weights
+from surebound.cli.options import Data, DataDir, First, Form, Quiet, Target, Weights
 from surebound.cli.output import Cell, Format, percent, print_table, write_file
 from surebound.errors import InputError
 
@@ -32,11 +31,13 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Seed of the attack.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Also write the numbers to this JSON file.")] = None,
     form: Form = Format.TABLE,
+    quiet: Quiet = False,
 ) -> None:
     """Measure clean error, error under attack and error not proved by interval bounds.
 
     The true robust error lies between the attacked and the unproved one.
     """
+    from surebound.cli.bar import Bar
     from surebound.experiment.target import load_target
     from surebound.numerics import Soundness
     from surebound.train.evaluate import Evaluation, measure

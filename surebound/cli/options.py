@@ -9,6 +9,14 @@ import typer
 
 from surebound.cli.output import Format
 
+
+def _hush(value: bool) -> bool:
+    from surebound.experiment.live import quiet
+
+    quiet.set(value)
+    return value
+
+
 NET_HELP = "A run directory, an ONNX file, a packaged network's name, or PACKAGE.MODULE:FACTORY."
 
 Target = Annotated[str, typer.Argument(metavar="NET", help=NET_HELP, show_default=False)]
@@ -27,6 +35,9 @@ DataDir = Annotated[
 Clip = Annotated[
     tuple[float, float] | None,
     typer.Option(help="Range of valid inputs; the ball is cut to it (default: the run's own, else 0 1)."),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress and no notes; results and errors only.", callback=_hush)
 ]
 First = Annotated[int | None, typer.Option(min=1, help="The first N test images (default: all).")]
 Indices = Annotated[list[int] | None, typer.Option(help="An image by its number; may be repeated.")]

@@ -16,10 +16,9 @@ from surebound.errors import InputError
 
 Cell = str | int | float | bool | None
 
-#: The command did its work, but something in it ended in an error.
-EXIT_ERRORS = 1
-#: The user stopped the command; the same work can go on.
-EXIT_STOPPED = 3
+
+class Percentage(float):
+    """A number of [0, 1] that people read in percent; files and programs get the number."""
 
 
 class Format(enum.StrEnum):
@@ -45,12 +44,14 @@ def text(cell: Cell) -> str:
         return ""
     if isinstance(cell, bool):
         return "yes" if cell else "no"
+    if isinstance(cell, Percentage):
+        return f"{cell:.2%}"
     return f"{cell:.6g}" if isinstance(cell, float) else str(cell)
 
 
-def percent(share: float | None) -> str | None:
-    """Two decimals, as the papers print them."""
-    return None if share is None else f"{share:.2%}"
+def percent(share: float | None) -> Percentage | None:
+    """A share, shown in percent with two decimals, as the papers print them."""
+    return None if share is None else Percentage(share)
 
 
 def write_file(path: Path, content: str | bytes, option: str = "--out") -> None:
@@ -67,14 +68,33 @@ def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(box=None, pad_edge=False)
-    for index, column in enumerate(columns):
-        numbers = all(isinstance(row[index], (int, float)) and not isinstance(row[index], bool) for row in rows)
-        shown.add_column(column, justify="right" if rows and numbers else "left")
-    for row in rows:
-        shown.add_row(*(Text(text(cell)) for cell in row))  # Text: brackets in a cell are no markup
     # A pipe has no width: rich would fold everything to 80 columns.
-    Console(width=None if sys.stdout.isatty() else 160).print(shown)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    for number, group in enumerate(groups(columns, rows, console.width)):
+        shown = Table(box=None, pad_edge=False)
+        for index in group:
+            numbers = all(isinstance(row[index], (int, float)) and not isinstance(row[index], bool) for row in rows)
+            shown.add_column(columns[index], justify="right" if rows and numbers else "left", overflow="fold")
+        for row in rows:
+            shown.add_row(*(Text(text(row[index])) for index in group))  # Text: brackets in a cell are no markup
+        if number:
+            console.print()
+        console.print(shown)
+
+
+def groups(columns: Sequence[str], rows: Sequence[Sequence[Cell]], width: int) -> list[list[int]]:
+    """Columns to print side by side, so that no cell is cut at ``width``; every group begins with the first column.
+
+    >>> groups(("eps", "images", "seconds"), [["1/10", 80, 0.5]], width=14)
+    [[0, 1], [0, 2]]
+    """
+    wide = [max(len(text(cell)) for cell in (name, *(row[i] for row in rows))) for i, name in enumerate(columns)]
+    found = [[0]]
+    for i in range(1, len(columns)):
+        if len(found[-1]) > 1 and sum(wide[k] + 2 for k in (*found[-1], i)) - 2 > width:
+            found.append([0])
+        found[-1].append(i)
+    return found
 
 
 def _markdown(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:

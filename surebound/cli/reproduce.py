@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from surebound.cli.exits import EXIT_STOPPED
 from surebound.cli.options import DataDir
-from surebound.cli.output import EXIT_STOPPED, Cell, print_table
+from surebound.cli.output import Cell, print_table
 from surebound.errors import InputError
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ def results(
 
       surebound results runs/mnist-small --format csv --out results.csv --witnesses counterexamples
     """
-    from surebound.cli.verify import show, tell_errors
+    from surebound.cli.verify_images import show, tell_errors
     from surebound.verdict import Status
     from surebound.verify import Results, Store
     from surebound.verify.export import COLUMNS, row

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surebound.cli.options import DataDir, Form
-from surebound.cli.output import EXIT_STOPPED, Format, print_table
+from surebound.cli.exits import EXIT_STOPPED
+from surebound.cli.options import DataDir, Form, Quiet
+from surebound.cli.output import Format, print_table
 from surebound.errors import InputError
-from surebound.experiment.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -59,6 +59,7 @@ def train(
     checkpoint_seconds: CheckpointSeconds = None,
     data_dir: DataDir = None,
     out: Out = None,
+    quiet: Quiet = False,
 ) -> None:
     """Train a network by a preset or a configuration file; Ctrl-C checkpoints and stops."""
     from surebound.experiment import run
@@ -86,7 +87,7 @@ def train(
     _supervise(config.name, path, data_dir, lambda caller: run.start(config, path, caller))
 
 
-def resume(path: RunArgument, data_dir: DataDir = None) -> None:
+def resume(path: RunArgument, data_dir: DataDir = None, quiet: Quiet = False) -> None:
     """Continue a run from its last checkpoint, to the same bits as if it had never stopped."""
     from surebound.experiment import run
     from surebound.experiment.rundir import RunDirectory
@@ -157,6 +158,7 @@ def _radius(text: str | None, option: str) -> Fraction | None:
 def _supervise(name: str, path: Path, data_dir: Path | None, work: Callable[[Caller], RunResult]) -> None:
     """Run `work` with a terminal and with signals that ask it to stop; say how it ended."""
     from surebound.experiment.run import Caller
+    from surebound.experiment.signals import stop_on_signals
     from surebound.experiment.terminal import Terminal, describe_errors
 
     with Terminal(name) as terminal, stop_on_signals() as stopped:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import typer
 
-from surebound.cli.output import EXIT_ERRORS, Cell, Format, print_table
+from surebound.cli.exits import EXIT_ERRORS
+from surebound.cli.output import Cell, Format, print_table
 
 WORDS = {"falsified": "sat", "robust": "unsat", "unknown": "unknown", "timeout": "timeout", "error": "error"}
 

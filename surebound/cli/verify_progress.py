@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from surebound.cli.notes import note
 from surebound.experiment.live import LiveBar
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Counts(LiveBar):
             self._bar.remove_task(self._task)
             self._task = None
         if now.done:
-            typer.echo(f"eps {now.eps}: {now.done} of {now.total} images are settled already", err=True)
+            note(f"eps {now.eps}: {now.done} of {now.total} images are settled already")
 
     def _left(self, now: Progress) -> float:
         """Seconds, if the rest goes like what was done so far."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from surebound.cli.loading import loading
+from surebound.cli.notes import note
 from surebound.cli.output import write_file
 from surebound.errors import InputError
 
@@ -64,12 +65,14 @@ def run_standard(
     serialise_to: Path | None,
     seed: int,
     certificates: Path | None = None,
+    *,
+    explain: bool = False,
 ) -> None:
     """`verify QUERY --network NAME=FILE ...`: the standard's own command."""
     files = _named(networks)
     limit = math.inf if timeout is None else timeout
     reporter = Reporter(limit, "timed-out")
-    query, answer = _decided(query_file, files, limit, seed, certificates)
+    query, answer = _decided(query_file, files, limit, seed, certificates, explain)
     lines = [answer.word]
     if answer.assignment:
         from surebound.vnnlib.answer import assignment_lines, serialise
@@ -79,7 +82,7 @@ def run_standard(
         else:
             lines += assignment_lines(query, answer.assignment)
     reporter.write(lines)
-    _explain(answer)
+    _tell_how(answer)
 
 
 def run_pair(
@@ -89,18 +92,20 @@ def run_pair(
     result_file: Path | None,
     seed: int,
     certificates: Path | None = None,
+    *,
+    explain: bool = False,
 ) -> None:
     """`verify --onnx FILE --vnnlib FILE`: the competitions' habit, their words and their result file."""
     limit = math.inf if timeout is None else timeout
     reporter = Reporter(limit, "timeout", result_file)
-    query, answer = _decided(vnnlib, {"": onnx}, limit, seed, certificates)
+    query, answer = _decided(vnnlib, {"": onnx}, limit, seed, certificates, explain)
     lines = [old_word(answer)]
     if answer.assignment:
         from surebound.vnnlib.answer import assignment_lines, flat_lines
 
         lines += (flat_lines if query.version == "1.0" else assignment_lines)(query, answer.assignment)
     reporter.write(lines)
-    _explain(answer)
+    _tell_how(answer)
 
 
 def old_word(answer: Answer) -> str:
@@ -121,7 +126,7 @@ def _named(networks: list[str]) -> dict[str, Path]:
 
 
 def _decided(
-    query_file: Path, files: dict[str, Path], limit: float, seed: int, certificates: Path | None
+    query_file: Path, files: dict[str, Path], limit: float, seed: int, certificates: Path | None, explain: bool
 ) -> tuple[Query, Answer]:
     """Read everything and decide; the file of the only network may stand under no name."""
     began = time.monotonic()
@@ -131,6 +136,10 @@ def _decided(
         from surebound.vnnlib.text import read_query
 
     query = read_query(query_file)
+    if explain:
+        from surebound.cli.explain import query_question
+
+        typer.echo(query_question(query), err=True)
     if set(files) == {""}:
         needed = [each.name for each in query.networks if each.equal_to is None]
         if len(needed) != 1:
@@ -141,6 +150,6 @@ def _decided(
     return query, decide(query, models, left, seed=seed, certificates=certificates, name=name)
 
 
-def _explain(answer: Answer) -> None:
+def _tell_how(answer: Answer) -> None:
     detail = f": {answer.detail}" if answer.detail else ""
-    typer.echo(f"{answer.stage}, {answer.seconds:.2f} s{detail}", err=True)
+    note(f"{answer.stage}, {answer.seconds:.2f} s{detail}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -12,12 +13,15 @@ if TYPE_CHECKING:
 
 PLAIN_SECONDS = 30.0
 
+quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+"""Whether nobody wants to hear how far it is: no bars, no lines."""
+
 
 class LiveBar:
     """A bar on a terminal, from ``_open`` to the end of the ``with``; elsewhere a line whenever one is ``_due``."""
 
     def __init__(self, live: bool | None = None) -> None:
-        self.live = sys.stderr.isatty() if live is None else live
+        self.live = (sys.stderr.isatty() if live is None else live) and not quiet.get()
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._began = self._printed = time.monotonic()
@@ -41,7 +45,7 @@ class LiveBar:
 
     def _due(self) -> bool:
         """Say whether it is time for a plain line, and count from there to the next one."""
-        if time.monotonic() - self._printed < PLAIN_SECONDS:
+        if quiet.get() or time.monotonic() - self._printed < PLAIN_SECONDS:
             return False
         self._printed = time.monotonic()
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -218,5 +219,18 @@ def device_of(name: str) -> torch.device:
         device = torch.device(name)
         torch.zeros((), device=device)
     except (RuntimeError, AssertionError) as error:
+        meant = _device_meant(name)
+        if meant is not None:
+            raise ConfigError(f"the device {name!r} is spelt {meant!r}") from error
         raise ConfigError(f"the device {name!r} cannot be used: {str(error).splitlines()[0]}") from error
     return device
+
+
+def _device_meant(name: str) -> str | None:
+    """PyTorch's spelling of what is easily written otherwise: GPU, CUDA, cuda0, cuda 1; None if it is that already."""
+    found = re.fullmatch(r"\s*(cpu|cuda|gpu|mps|metal)[\s:_-]*(\d*)\s*", name.lower())
+    if found is None:
+        return None
+    kind = {"gpu": "cuda", "metal": "mps"}.get(found[1], found[1])
+    meant = f"{kind}:{found[2]}" if found[2] else kind
+    return meant if meant != name else None

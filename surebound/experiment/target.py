@@ -97,6 +97,9 @@ def load_target(
             load_weights(target.model, Path(weights))
     elif spec in {e.name for e in zoo.entries()}:
         target = _of_zoo(spec, weights, where)
+    elif spec.endswith(".py"):
+        dotted = spec.removesuffix(".py").strip("./").replace("/", ".")
+        raise InputError(f"{spec!r}: name the function in it that builds the network, without .py: {dotted}:FUNCTION")
     else:
         names = [e.name for e in zoo.entries()]
         hint = nearest(spec, [*names, *_runs_beside(Path(spec))])
@@ -171,6 +174,9 @@ def load_weights(model: nn.Module, path: Path) -> None:
 def build_factory(spec: str) -> nn.Module:
     """The network that `package.module:factory` gives; modules of the working directory are found."""
     module_name, _, name = spec.partition(":")
+    if module_name.endswith(".py") or "/" in module_name:
+        dotted = module_name.removesuffix(".py").strip("./").replace("/", ".")
+        raise InputError(f"{spec!r}: a factory is named as Python imports it, without .py: {dotted}:{name}")
     with _importing_from_here(), torch.random.fork_rng(devices=[]):
         try:
             module = importlib.import_module(module_name)

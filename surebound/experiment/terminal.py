@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from surebound.experiment.live import LiveBar
+from surebound.experiment.live import LiveBar, quiet
 from surebound.experiment.run import Caller
 from surebound.train.evaluate import Errors
 from surebound.train.observe import Observer, Progress
@@ -53,7 +53,9 @@ class Terminal(LiveBar, Observer):
 
 
 def write_line(text: str) -> None:
-    """Write a plain line to standard error."""
+    """Write a plain line to standard error, unless nobody wants to hear it."""
+    if quiet.get():
+        return
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
 
-from surebound.errors import ConfigError
+from surebound.errors import ConfigError, nearest
 from surebound.search.stages import (
     BranchAndBound,
     Clean,
@@ -112,5 +112,6 @@ def cascade(given: str | Cascade) -> Cascade:
     if isinstance(given, Cascade):
         return given
     if given not in CASCADES:
-        raise ConfigError(f"cascade {given!r} is not known; choose one of: {', '.join(CASCADES)}")
+        hint = nearest(given, CASCADES).removesuffix(".")
+        raise ConfigError(f"cascade {given!r} is not known{hint}; choose one of: {', '.join(CASCADES)}")
     return Cascade(given, CASCADES[given]())

@@ -11,6 +11,9 @@ import multiprocessing.connection
 import os
 import pickle
 import signal
+import sys
+import types
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
@@ -54,6 +57,23 @@ class Executor(abc.ABC):
         self.close()
 
 
+def defined_in_script(work: Work) -> bool:
+    """Say whether a class of the network or of a stage is defined in the script that is running."""
+    parts = (*work.model.modules(), *work.cascade.stages)
+    return any(type(part).__module__ == "__main__" for part in parts)
+
+
+@contextlib.contextmanager
+def _without_script() -> Iterator[None]:
+    """Start processes that do not run the script again: in a module without a file there is nothing to run."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
+
+
 class Inline(Executor):
     """Runs units in this process, one at a time: no start-up cost, no protection from crashes."""
 
@@ -90,8 +110,8 @@ class _Worker:
 class ProcessPool(Executor):
     """Worker processes with one thread each and the weights in shared memory.
 
-    Workers are spawned, not forked: torch's threads do not survive a fork. A script that uses a pool must
-    therefore guard its entry with ``if __name__ == "__main__":``.
+    Workers are spawned, not forked: torch's threads do not survive a fork. A script whose own classes they need
+    must therefore guard its entry with ``if __name__ == "__main__":``; others are not run again.
     """
 
     def __init__(self, work: Work, jobs: int) -> None:
@@ -131,7 +151,8 @@ class ProcessPool(Executor):
     def _spawn(self) -> _Worker:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_serve, args=(self._work, theirs), daemon=True)
-        with without_interrupts():  # Ctrl-C is ours, also while it imports
+        needed = contextlib.nullcontext() if defined_in_script(self._work) else _without_script()
+        with without_interrupts(), needed:  # Ctrl-C is ours, also while it imports
             process.start()
         theirs.close()
         return _Worker(process, ours)

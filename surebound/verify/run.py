@@ -15,7 +15,7 @@ from surebound.certificates.directory import CertificateDirectory, open_director
 from surebound.errors import InputError, RegionError, StoreError
 from surebound.graph import forward, program_of
 from surebound.graph.fit import evaluating
-from surebound.region import LinfBall, check_region
+from surebound.region import LinfBall, check_region, warn_if_wide
 from surebound.rules import check_supported
 from surebound.search.cascade import Cascade
 from surebound.search.cascade import cascade as find_cascade
@@ -25,7 +25,7 @@ from surebound.spec import check_labels
 from surebound.verdict import Status
 from surebound.verify.cluster import check_cluster, cluster_pool
 from surebound.verify.identity import Identity, code_version, example_hash, network_digest, weights_hash
-from surebound.verify.pool import Executor, Inline, ProcessPool
+from surebound.verify.pool import Executor, Inline, ProcessPool, defined_in_script
 from surebound.verify.results import Results
 from surebound.verify.schedule import UnitSchedule
 from surebound.verify.store import Store
@@ -72,7 +72,8 @@ def verify(
 
     ``region``: a ball around every image, or a list of balls around the same images, one per radius.
     ``indices`` chooses examples; ``timeout`` is seconds per example and stage. ``jobs`` starts that many worker
-    processes (a script then needs its entry under ``if __name__ == "__main__":``); None works in this one.
+    processes; None works in this one. (More than one, for a network whose class is defined in the script itself, need
+    the script's entry under ``if __name__ == "__main__":``.)
     ``cluster`` uses Dask workers instead: a scheduler's address, ``local:4``, or a connected client.
     With ``out`` every decision is written to ``out``/results.db at once, and a second call goes on where the
     first one stopped, whatever stopped it. With ``certificates`` a file for every proof and every counterexample goes
@@ -86,6 +87,7 @@ def verify(
     """
     balls = _balls(region)
     images, clip, radii = balls[0].x, balls[0].clip, sorted({ball.eps for ball in balls})
+    warn_if_wide(radii, clip)
     steps = find_cascade(cascade)
     steps.check()
     chosen = _checked(model, steps, images, labels, indices, timeout, jobs)
@@ -195,7 +197,9 @@ class _Verification:
 def _executor(work: Work, jobs: int | None, cluster: str | Client | None) -> Executor:
     if cluster is not None:
         return cluster_pool(work, cluster)
-    return Inline(work) if jobs is None else ProcessPool(work, jobs)
+    # A worker would have to run a script again to find the classes in it: one is no help with that.
+    alone = jobs is None or (jobs == 1 and defined_in_script(work))
+    return Inline(work) if alone or jobs is None else ProcessPool(work, jobs)
 
 
 def _certificates(model: nn.Module, images: Tensor, directory: Path) -> CertificateDirectory:

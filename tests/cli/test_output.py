@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 
 import pytest
 
-from surebound.cli.output import Cell, Format, print_table
+from surebound.cli.output import Cell, Format, percent, print_table
 
 COLUMNS = ("name", "value", "proved")
 ROWS: list[list[Cell]] = [["a|b [red]", 1.23456789, True], ["c", 2, False], ["d", None, None]]
@@ -29,6 +30,34 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_wide_table_is_not_folded_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("x", "y"), [["w" * 70, "v" * 70]])
     assert "w" * 70 + "  " + "v" * 70 in capsys.readouterr().out
+
+
+def test_a_narrow_terminal_cuts_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = ("eps", "clean error", "PGD error", "verified error", "float-sound", "truth in", "timeout", "seconds")
+    row: list[Cell] = [
+        "1/10",
+        percent(0.225),
+        percent(0.45),
+        percent(0.625),
+        percent(0.625),
+        "[45.00%, 62.50%]",
+        0,
+        12.5,
+    ]
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    print_table(columns, [row, row])
+    out = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)  # without the terminal's colours
+    assert all(len(line) <= 80 for line in out.splitlines()) and "…" not in out
+    for name in (*columns, "22.50%", "[45.00%, 62.50%]"):
+        assert name in out
+    assert out.count("1/10") == 4, "both parts say which line is which"
+
+
+def test_shares_are_numbers_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    for form, shown in ((Format.TABLE, "22.50%"), (Format.CSV, "0.225"), (Format.JSON, "0.225")):
+        print_table(("error",), [[percent(0.225)]], form)
+        assert shown in capsys.readouterr().out
 
 
 def test_markdown(capsys: pytest.CaptureFixture[str]) -> None:

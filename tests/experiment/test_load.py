@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 import surebound as sb
 from surebound.cli import build_app
-from surebound.errors import GraphError, InputError
+from surebound.errors import ConfigError, GraphError, InputError
+from surebound.experiment.run import device_of
 
 
 @pytest.fixture
@@ -79,3 +80,32 @@ def test_an_imported_network_goes_to_another_process(folder: Path) -> None:
     region = sb.LinfBall(x, "1/50", clip=(0, 1))
     assert torch.equal(sb.interval_bounds(again, region).upper, sb.interval_bounds(net, region).upper)
     assert [node.target for node in net.graph.nodes] == [node.target for node in again.graph.nodes]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("mynet.py:build", "without .py: mynet:build"),
+        ("./nets/mynet.py:build", "without .py: nets.mynet:build"),
+        ("mynet.py", "name the function in it that builds the network, without .py: mynet:FUNCTION"),
+    ],
+)
+def test_a_file_where_a_module_belongs(spec: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        sb.load(spec)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("gpu", "cuda"), ("CUDA", "cuda"), ("cuda1", "cuda:1"), ("GPU 0", "cuda:0")]
+)
+def test_devices_as_people_spell_them(given: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"is spelt '{meant}'"):
+        device_of(given)
+
+
+def test_misspelt_methods_and_cascades_are_guessed() -> None:
+    net, region = torch.nn.Linear(2, 2), sb.LinfBall(torch.zeros(1, 2), "1/10")
+    with pytest.raises(InputError, match=r"'crwon' is not known; did you mean 'crown'\?"):
+        sb.worst_margins(net, region, torch.tensor([0]), method="crwon")
+    with pytest.raises(ConfigError, match=r"'fats' is not known; did you mean 'fast'\?"):
+        sb.verify(net, region, torch.tensor([0]), "fats")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +17,8 @@ import torch
 from typer.testing import CliRunner
 
 from surebound.cli import build_app
+from surebound.cli.exits import EXIT_UNDER
+from surebound.errors import RadiusWarning
 from surebound.verify.pool import Inline
 from tests.verify.nets import steep
 
@@ -50,12 +54,16 @@ def test_verify_then_results(folder: Path, data: Path) -> None:
     options = ("--data", data, "--out", folder / "out", "--cascade", "fast", "--jobs", "1")
     shown = json.loads(run("verify", TARGET, *options, "--eps", "0:0.1:0.05", "--format", "json"))
     assert [line["eps"] for line in shown] == ["0", "1/20", "1/10"]
-    assert [line["clean error"] for line in shown] == ["25.00%"] * 3
-    assert [line["verified error"] for line in shown] == ["25.00%", "50.00%", "50.00%"]
+    assert [line["clean error"] for line in shown] == [0.25] * 3
+    assert [line["verified error"] for line in shown] == [0.25, 0.5, 0.5]
+    assert shown[1]["truth in"] == [0.5, 0.5]
+    settled = [(line["stage"], line.get("robust"), line.get("falsified")) for line in shown[1]["stages"]]
+    assert settled == [("clean", None, 1), ("interval", 2, None), ("crown", None, None), ("pgd", None, 1)]
 
     table = list(csv.DictReader(io.StringIO(run("results", folder / "out", "--eps", "0.05", "--format", "csv"))))
     assert list(table[0]) == [
         "index", "label", "prediction", "eps", "status", "stage", "margin_bound", "float_sound", "seconds",
+        "read_as",
     ]  # fmt: skip
     assert [line["status"] for line in table] == ["robust", "falsified", "robust", "falsified"]
     assert [line["stage"] for line in table] == ["interval", "pgd", "interval", "clean"]
@@ -81,6 +89,73 @@ def test_without_a_place_results_are_only_shown(data: Path) -> None:
     assert "verified error" in done.stdout
     assert "results:" not in done.stdout
     assert "not kept; with --out DIR they are" in done.stderr
+
+
+def test_scripts_get_a_quiet_command_and_an_exit_code(data: Path) -> None:
+    given = ["verify", TARGET, "--data", str(data), "--eps", "0,1/20", "--cascade", "fast", "--jobs", "1"]
+    quiet = runner.invoke(build_app(), [*given, "--quiet", "--fail-under", "50", "--format", "json"])
+    assert quiet.exit_code == 0 and quiet.stderr == "" and len(json.loads(quiet.stdout)) == 2
+    under = runner.invoke(build_app(), [*given, "-q", "--fail-under", "60"])
+    assert under.exit_code == EXIT_UNDER == 4
+    assert under.stderr == ("surebound: 50.00% of the images are proved at eps 1/20, less than --fail-under 60\n"), (
+        "and not at eps 0, where 75 % are"
+    )
+
+
+def test_the_question_is_read_back(data: Path) -> None:
+    given = ["verify", TARGET, "--data", str(data), "--eps", "1/20", "--cascade", "fast", "--jobs", "1", "--explain"]
+    told = runner.invoke(build_app(), given).stderr
+    assert "each differ by at most 0.05" in told and "cut to [0, 1]" in told and "labels 0, 0, 1, 0" in told
+    assert "1 of them are misread" in told and "a proof for every float32 execution" in told
+    assert "clean -> interval -> crown -> pgd" in told and "tolerance" not in told
+    assert (
+        "rests on a solver's tolerance (mip, lp)"
+        in runner.invoke(
+            build_app(), [*given[:-3], "--explain", "--cascade", "paper", "--first", "1", "--jobs", "1"]
+        ).stderr
+    )
+
+
+def test_valid_inputs_of_another_range(folder: Path) -> None:
+    images = np.array([[4.5, 0.5], [2.0, 4.0]], dtype=np.float32)
+    np.savez(folder / "wide.npz", images=images, labels=np.array([0, 1]))
+    given = ("verify", TARGET, "--data", folder / "wide.npz", "--eps", "1/4", "--cascade", "fast", "--jobs", 1)
+    assert "they must be in [0, 1]" in error(*given)
+    (line,) = json.loads(run(*given, "--clip", "0", "5", "--format", "json"))
+    assert line["verified error"] == 0
+
+
+def test_a_radius_as_wide_as_the_images_is_warned_of(data: Path) -> None:
+    given = ["verify", TARGET, "--data", str(data), "--eps", "8", "--cascade", "fast", "--jobs", "1"]
+    with pytest.warns(RadiusWarning, match=r"eps 8 is as wide as .* \[0, 1\].* was 8/255 meant"):
+        runner.invoke(build_app(), given)
+
+
+UNGUARDED = """
+import torch, surebound as sb
+{network}
+x = torch.tensor([[0.9, 0.1], [0.6, 0.4]])
+print(sb.verify(net, sb.LinfBall(x, "1/50", clip=(0, 1)), torch.zeros(2, dtype=torch.int64), "fast", jobs={jobs}))
+"""
+PLAIN = "torch.manual_seed(0); net = torch.nn.Sequential(torch.nn.Linear(2, 2))"
+CLASS = """
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return torch.stack([x[:, 0], x[:, 1]], 1)
+net = Net()
+"""
+
+
+@pytest.mark.parametrize(("network", "jobs"), [(PLAIN, 1), (PLAIN, 2), (CLASS, 1)])
+def test_a_script_needs_no_main_guard(tmp_path: Path, network: str, jobs: int) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED.format(network=network, jobs=jobs), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, env=environment, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Results(") and done.stdout.count("\n") == 1, "the script ran once"
 
 
 def test_mistakes_are_named(folder: Path, data: Path) -> None:
