@@ -21,7 +21,8 @@ SureboundError
 |   |-- SolverError               a solver is missing or broke; never a verdict
 |   |-- StoreError                the results store is corrupt, foreign or not writable
 |   `-- QueryError                a VNN-LIB or ONNX query that is malformed or not supported
-`-- MissingExtraError (ImportError)   an optional dependency is not installed: says which extra brings it
+|-- MissingExtraError (ImportError)   an optional dependency is not installed: says which extra brings it
+`-- MissingPackageError (ImportError) a package that only the user may want (pandas) is not installed
 
 AutocastWarning (UserWarning)     autocast is on, and what is computed is about the network without it
 RadiusWarning (UserWarning)       a radius that reaches across all valid inputs
@@ -124,6 +125,13 @@ class MissingExtraError(SureboundError, ImportError):
             f"{purpose} needs the package {package!r}, which is not installed. "
             f"Install it with: pip install 'surebound[{extra}]'"
         )
+
+
+class MissingPackageError(SureboundError, ImportError):
+    """A package that we do not bring, and that a user who wants this has anyway, is not installed."""
+
+    def __init__(self, package: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs the package {package!r}, which is not installed: pip install {package}")
 
 
 class AutocastWarning(UserWarning):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from surebound.errors import InputError
+from surebound.markup import facts
 
 
 class Interval:
@@ -126,3 +127,12 @@ class Interval:
     def __repr__(self) -> str:
         form = "center/radius" if self.centered else "ends"
         return f"Interval(shape={tuple(self.shape)}, dtype={self.dtype}, {form})"
+
+    def _repr_html_(self) -> str:
+        lower, upper = self.lower.detach(), self.upper.detach()
+        values: dict[str, object] = {"shape": tuple(self.shape), "dtype": self.dtype, "device": self.device}
+        if lower.numel():
+            width = upper - lower
+            values["from, to"] = f"{float(lower.min()):.4g}, {float(upper.max()):.4g}"
+            values["width: mean, largest"] = f"{float(width.double().mean()):.4g}, {float(width.max()):.4g}"
+        return facts("Interval", values)

@@ -15,6 +15,7 @@ from torch import Tensor
 from surebound.errors import RadiusWarning, RegionError
 from surebound.interval import Interval
 from surebound.kernels import ends
+from surebound.markup import facts
 from surebound.numerics import Soundness, exact_fraction, float_up, round_up
 
 
@@ -85,6 +86,12 @@ class Box:
     def __repr__(self) -> str:
         return f"Box({tuple(self.lower.shape)} {self.lower.dtype})"
 
+    def _repr_html_(self) -> str:
+        values: dict[str, object] = {"shape": tuple(self.lower.shape), "dtype": self.lower.dtype}
+        if self.lower.numel():
+            values["from, to"] = f"{float(self.lower.min()):.4g}, {float(self.upper.max()):.4g}"
+        return facts("Box", values)
+
 
 @dataclass(frozen=True)
 class LinfBall:
@@ -150,6 +157,12 @@ class LinfBall:
 
     def __repr__(self) -> str:
         return f"LinfBall({tuple(self.x.shape)} {self.x.dtype}, eps={self.eps}, clip={self.clip})"
+
+    def _repr_html_(self) -> str:
+        clip = "all numbers" if self.clip is None else f"[{self.clip[0]:g}, {self.clip[1]:g}]"
+        radius = f"{self.eps} ({float(self.eps):.4g})" if self.eps.denominator > 1 else str(self.eps)
+        values = {"around": tuple(self.x.shape), "dtype": self.x.dtype, "radius": radius, "valid inputs": clip}
+        return facts("LinfBall", values)
 
 
 Region = Box | LinfBall

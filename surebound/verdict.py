@@ -9,6 +9,7 @@ import math
 import torch
 
 from surebound.errors import InputError
+from surebound.markup import facts
 
 
 class Status(enum.Enum):
@@ -102,3 +103,16 @@ class Verdict:
         sound = ", float-sound" if self.float_sound else ""
         detail = f": {self.detail}" if self.detail else ""
         return f"Verdict({self.status.value} by {self.stage}{bound}{sound}{detail})"
+
+    def _repr_html_(self) -> str:
+        values: dict[str, object] = {
+            "verdict": self.status.value,
+            "means": self.status.message,
+            "by": self.stage,
+            "bound of the worst margin": self.bound,
+            "holds for the float32 network": "yes" if self.float_sound else "no",
+            "counterexample read as": self.read_as,
+            "detail": self.detail,
+            "what to do": self.status.remedy,
+        }
+        return facts("Verdict", {name: value for name, value in values.items() if value not in (None, "", math.inf)})

@@ -104,3 +104,56 @@ def test_what_is_returned_prints_in_one_line() -> None:
     assert repr(results.records[2].verdict) == "Verdict(falsified by clean, float-sound)"
     found = sb.attack(net, region, labels, sb.attacks.PGD(steps=20, restarts=2))
     assert repr(found) == "AttackResult(3 examples: 1 wrong from the start, 2 attacked, 2 broken)"
+
+
+@pytest.fixture
+def decided() -> sb.Results:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(784, 2))
+    x = torch.rand(50, 1, 28, 28)
+    region = [sb.LinfBall(x, eps, clip=(0, 1)) for eps in ("1/1000", "1/10")]
+    return sb.verify(net, region, torch.zeros(50, dtype=torch.int64), "fast")
+
+
+def test_nothing_prints_its_numbers(decided: sb.Results) -> None:
+    """28x28 pixels times 50 examples were 35,033 characters once."""
+    net, x = nn.Sequential(nn.Flatten(), nn.Linear(784, 3)), torch.rand(50, 1, 28, 28)
+    region, rows = sb.LinfBall(x, "1/10", clip=(0, 1)), sb.LinearSpec(torch.eye(3))
+    bounds = sb.linear_bounds(net, region, rows)
+    printed = [
+        decided, decided.records[0].verdict, decided.summary("1/10"), region, sb.Box(x, x), rows, bounds,
+        sb.interval_bounds(net, region),
+    ]  # fmt: skip
+    for value in printed:
+        assert len(repr(value)) < 200 and "\n" not in repr(value), repr(value)
+    held = int((bounds.upper <= 0).sum())
+    assert repr(bounds) == f"LinearBounds(3 rows of 50 examples, inputs (1, 28, 28); {held} are <= 0)"
+
+
+def test_notebooks_show_tables(decided: sb.Results) -> None:
+    net, x = nn.Sequential(nn.Flatten(), nn.Linear(784, 3)), torch.rand(2, 1, 28, 28)
+    region = sb.LinfBall(x, "1/10", clip=(0, 1))
+    bounds = sb.interval_bounds(net, region), sb.linear_bounds(net, region, sb.LinearSpec(torch.eye(3)))
+    verdicts = [decided.records[0].verdict, decided.records[-1].verdict]
+    for value in (decided, decided.summary("1/10"), *verdicts, region, sb.Box(x, x), *bounds):
+        shown = value._repr_html_()
+        assert shown.startswith("<table>") and shown.count("<tr>") == shown.count("</tr>") >= 2 and len(shown) < 2000
+    assert "1/1000" in decided._repr_html_() and "1/10" in decided._repr_html_()
+    assert "1/10 (0.1)" in region._repr_html_()
+
+
+def test_results_become_a_frame_and_a_figure(decided: sb.Results, tmp_path: Path) -> None:
+    pandas = ModuleType("pandas")
+    pandas.DataFrame = lambda rows, columns: (rows, columns)  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "pandas", pandas)
+        rows, columns = decided.to_frame()
+        assert len(rows) == 100 and columns[:4] == ["index", "label", "prediction", "eps"] and list(rows[0]) == columns
+        patch.setitem(sys.modules, "pandas", None)
+        with pytest.raises(ImportError, match="A data frame needs the package 'pandas'.* pip install pandas"):
+            decided.to_frame()
+    for some in (decided, decided.at("1/10")):
+        figure = some.plot()
+        figure.savefig(tmp_path / "figure.svg")
+        assert figure._repr_png_().startswith(b"\x89PNG") and (tmp_path / "figure.svg").stat().st_size > 1000
+    with pytest.raises(sb.errors.InputError, match="no results to draw"):
+        decided.at("1/3").plot()

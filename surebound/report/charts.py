@@ -23,19 +23,11 @@ def accuracy_by_radius(runs: Sequence[ReportedRun]) -> Figure | None:
         return None
 
     def draw(canvas: Canvas) -> None:
+        from surebound.verify.plot import draw_accuracy
+
         axes = canvas.add_subplot()
         for run, colour in zip(shown, itertools.cycle(SERIES), strict=False):
-            eps = [float(s.eps) for s in run.summaries]
-            proved = [100 * (1 - s.verified_error) for s in run.summaries]
-            alive = [100 * (1 - s.falsified_error) for s in run.summaries]
-            axes.fill_between(eps, proved, alive, color=colour, alpha=0.13, linewidth=0)
-            axes.plot(eps, alive, color=colour, linestyle=(0, (4, 2)), linewidth=1.2)
-            axes.plot(eps, proved, color=colour, label=run.name, marker="o", markersize=3)
-        axes.set_xlabel("ε, the largest change of a pixel (pixels are in [0, 1])")
-        axes.set_ylabel("images, %")
-        axes.set_ylim(0, 101)
-        axes.margins(x=0.01)
-        axes.grid()
+            draw_accuracy(axes, run.summaries, colour, run.name)
         if len(shown) > 1:
             axes.legend(loc="best")
 

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surebound.errors import InputError
+from surebound.verify import plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
+PROVED, BROKEN, OPEN, WRONG = plot.PROVED, plot.BROKEN, plot.OPEN, plot.WRONG
 INK, MUTED, PAPER = "#1d2328", "#69737c", "#fefefd"
-PROVED, BROKEN, OPEN, WRONG = "#1b7f5c", "#c2513b", "#b98a1d", "#8b949c"
 SERIES = ("#2f6db3", "#b3562f", "#1b7f5c", "#8a5aa8", "#7d6a1c", "#3d8f99")
 FORMATS = ("pdf", "svg", "png")
 

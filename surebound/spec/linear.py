@@ -45,6 +45,9 @@ class LinearSpec:
         d = torch.zeros_like(c[..., 0]) if self.d is None else self.d.to(c).expand(batch, c.shape[1])
         return c, d
 
+    def __repr__(self) -> str:
+        return f"LinearSpec({tuple(self.c.shape)} {self.c.dtype}{'' if self.d is None else ', with offsets'})"
+
     def __getitem__(self, index: slice | Tensor) -> LinearSpec:
         """The specification of some examples of the batch."""
         if self.c.dim() == 2:

@@ -7,11 +7,18 @@ from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from surebound.errors import MissingPackageError
 from surebound.numerics import exact_fraction
 from surebound.search.record import Record
-from surebound.verify.export import render, write_witnesses
-from surebound.verify.summary import Summary, summarise
+from surebound.verify.export import COLUMNS, render, row, write_witnesses
+from surebound.verify.summary import Summary, summaries_html, summarise
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from surebound.verify.plot import Plot
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,6 +40,10 @@ class Results:
         radii = ", ".join(str(eps) for eps in self.radii[:4]) + (", ..." if len(self.radii) > 4 else "")
         return f"Results({found}; eps {radii or 'none'}{f'; {self.path}' if self.path else ''})"
 
+    def _repr_html_(self) -> str:
+        found = [self.summary(eps) for eps in self.radii]
+        return summaries_html(found, f"results: {self.path}" if self.path else "")
+
     @property
     def radii(self) -> tuple[Fraction, ...]:
         """The radii that there are records of."""
@@ -50,6 +61,23 @@ class Results:
     def export(self, format: str = "csv") -> bytes:
         """All records as csv, json or parquet."""
         return render(self.records, format)
+
+    def to_frame(self) -> DataFrame:
+        """All records as a pandas.DataFrame, a row each; the radius is an exact fraction as text."""
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise MissingPackageError("pandas", "A data frame") from error
+        return DataFrame([row(record) for record in self.records], columns=list(COLUMNS))
+
+    def plot(self) -> Plot:
+        """Draw what is proved, open and broken: by radius, or as one bar if there is one radius.
+
+        The figure is matplotlib's, shown by notebooks and saved by ``savefig("proved.png")`` (.svg, .pdf).
+        """
+        from surebound.verify.plot import plot
+
+        return plot([self.summary(eps) for eps in self.radii])
 
     def write_witnesses(self, directory: str | Path) -> int:
         """Each counterexample as INDEX.npy; returns how many."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from surebound.errors import InputError
+from surebound.markup import table
 from surebound.search.record import Record
 from surebound.search.stages import Stage
 from surebound.verdict import Status
@@ -32,6 +33,13 @@ class Summary:
     stages: tuple[tuple[str, str, int], ...]  # (stage, status, how many it settled so)
     stage_seconds: tuple[tuple[str, float], ...]
 
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {status}" for status, count in self.statuses)
+        return f"Summary(eps {self.eps}: {counts} of {self.total}; verified error {self.verified_error:.2%})"
+
+    def _repr_html_(self) -> str:
+        return summaries_html([self])
+
     @property
     def interval(self) -> tuple[float, float]:
         """[PGD error, verified error]."""
@@ -41,6 +49,16 @@ class Summary:
     def seconds(self) -> float:
         """Time over all examples and stages."""
         return sum(spent for _, spent in self.stage_seconds)
+
+
+def summaries_html(summaries: Sequence[Summary], note: str = "") -> str:
+    """One line per radius for a notebook."""
+    rows = [
+        (s.eps, s.total, f"{1 - s.verified_error:.2%}", f"{1 - s.falsified_error:.2%}", f"{1 - s.clean_error:.2%}",
+         s.total - sum(n for status, n in s.statuses if status in ("robust", "falsified")), f"{s.seconds:.1f}")
+        for s in summaries
+    ]  # fmt: skip
+    return table(("eps", "images", "proved", "no counterexample", "accuracy", "undecided", "seconds"), rows, note)
 
 
 def _attacks() -> set[str]:

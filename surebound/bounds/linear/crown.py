@@ -19,6 +19,7 @@ from surebound.errors import InputError
 from surebound.flags import exact_kernels
 from surebound.graph import Program, program_of
 from surebound.interval import Interval
+from surebound.markup import facts
 from surebound.numerics import Soundness
 from surebound.region import Region, check_region
 from surebound.rules.relax.lines import Slopes
@@ -86,6 +87,18 @@ class LinearBounds:
     upper: Tensor  # (B, S)
     corner: Tensor  # (B, S, *input): an input where the right-hand side is largest
     box: Interval  # (B, *input)
+
+    def __repr__(self) -> str:
+        batch, rows = self.upper.shape
+        held = int((self.upper <= 0).sum())
+        return f"LinearBounds({rows} rows of {batch} examples, inputs {tuple(self.box.shape[1:])}; {held} are <= 0)"
+
+    def _repr_html_(self) -> str:
+        batch, rows = self.upper.shape
+        values: dict[str, object] = {"examples": batch, "rows": rows, "inputs": tuple(self.box.shape[1:])}
+        if self.upper.numel():
+            values["largest value: from, to"] = f"{float(self.upper.min()):.4g}, {float(self.upper.max()):.4g}"
+        return facts("LinearBounds", {**values, "rows that are <= 0 everywhere": int((self.upper <= 0).sum())})
 
 
 def linear_bounds(
