@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import enum
+import types
+import typing
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -32,16 +36,48 @@ def _sections(command: Any, name: str) -> list[str]:
     inner = getattr(command, "commands", None)
     if inner is not None:
         return [part for key in inner for part in _sections(inner[key], f"{name} {key}")]
-    lines = [f"## {name}", "\n".join(line.strip() for line in (command.help or "").splitlines())]
-    rows = ["| | | default |", "| --- | --- | --- |"]
+    rows = ["| option | what it does | takes | default |", "| --- | --- | --- | --- |"]
+    hints = typing.get_type_hints(command.callback)
     for parameter in command.params:
         names = ", ".join(f"`{n}`" for n in parameter.opts)
         if parameter.param_type_name == "argument":
             names = f"`{(parameter.metavar or parameter.name).upper()}`"
-        default = "" if parameter.default is None or callable(parameter.default) else f"`{parameter.default}`"
+        default = parameter.default
+        shown = "" if default is None or default is False or callable(default) else f"`{_plain(default)}`"
         text = (parameter.help or "").replace("|", "\\|")
-        rows.append(f"| {names} | {text} | {default} |")
-    return [*lines, "\n".join(rows)]
+        rows.append(f"| {names} | {text} | {_kind(hints.get(parameter.name, bool))} | {shown} |")
+    return [f"## {name}", _help(command.help or ""), "\n".join(rows)]
+
+
+def _plain(value: Any) -> str:
+    """A default as one types it."""
+    if isinstance(value, list | tuple):
+        return " ".join(_plain(each) for each in value)
+    return str(getattr(value, "value", value))
+
+
+def _kind(hint: Any) -> str:
+    """What an option takes, from the annotation of its argument: choices, or the type of its value."""
+    parts = [part for part in typing.get_args(hint) if part is not type(None)]
+    origin = typing.get_origin(hint)
+    if origin in (types.UnionType, typing.Union):
+        return _kind(parts[0])
+    if origin is list:
+        return f"{_kind(parts[0])}, repeatable"
+    if origin is tuple:
+        return f"{len(parts)} {_kind(parts[0])}s"
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return ", ".join(f"`{each.value}`" for each in hint)
+    return {bool: "switch", int: "whole number", float: "number", Path: "path"}.get(hint, "text")
+
+
+def _help(text: str) -> str:
+    """A command's help, its examples as code."""
+    prose, _, examples = text.partition("Examples:")
+    lines = [line.strip() for line in examples.splitlines() if line.strip()]
+    shown = "\n".join(f"$ {line}" for line in " ".join(lines).replace(" surebound ", "\nsurebound ").splitlines())
+    block = f"\n\n```console\n{shown}\n```" if lines else ""
+    return "\n".join(line.strip() for line in prose.splitlines()) + block
 
 
 def operators() -> str:

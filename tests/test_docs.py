@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 import sys
@@ -83,6 +84,30 @@ def test_every_decision_is_listed() -> None:
     for page in folder.glob("0*.md"):
         assert f"({page.name})" in index
         assert f"decisions/{page.name}" in navigation
+
+
+def loaded(path: Path) -> ModuleType:
+    """A module that lies beside the pages."""
+    spec = importlib.util.spec_from_file_location(f"docs_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_of_commands_has_types_and_choices() -> None:
+    text = loaded(ROOT / "docs" / "hooks.py").commands()
+    assert "| `--format` | How to write the table. | `table`, `markdown`, `csv`, `json` | `table` |" in text
+    assert "| `--timeout` | Seconds for a query, or per image and stage (default: none). | number |  |" in text
+    assert "| 2 numbers |" in text and "text, repeatable" in text and "| switch |" in text
+    assert "```console\n$ surebound verify query.vnnlib --network N=net.onnx --timeout 60\n" in text
+
+
+def test_docstrings_become_markdown() -> None:
+    """Examples are code, not three nested quotations; what is required and returned is a list."""
+    module = loaded(ROOT / "docs" / "docstrings.py")
+    assert module.fenced("Add.\n\n>>> 1 + 1\n2\n\nMore.") == "Add.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore."
+    assert module.listed("return:  bounds\n         (B,)") == "- **return**: bounds\n    (B,)"
 
 
 def test_one_table_of_exit_codes() -> None:
