@@ -21,6 +21,7 @@ from surebound.errors import SureboundError
 COMMANDS = (
     "quickstart",
     "train",
+    "doctor",
     "evaluate",
     "bounds",
     "attack",
@@ -45,6 +46,9 @@ EXAMPLES = """
   [dim]# train a network whose robustness can be proved, and go on with a run that was stopped[/dim]
   surebound train digits-ibp --out runs/digits
   surebound resume runs/digits
+
+  [dim]# what is this network made of, how hard is it, which method should I choose?[/dim]
+  surebound doctor runs/digits
 
   [dim]# what is proved by bounds, what breaks under attack, and which of the rest can be decided[/dim]
   surebound bounds runs/digits --eps 1/10 --method alpha-crown
