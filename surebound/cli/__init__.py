@@ -29,6 +29,7 @@ COMMANDS = (
     "results",
     "check",
     "report",
+    "picture",
     "export",
     "reproduce",
     "data",

@@ -49,7 +49,7 @@ def quickstart(
     typer.echo()
     print_table(columns, rows)
     page = out / "index.html"
-    picture(result).write(out, ("png",))
+    picture(result).write(out)
     story = Story(TITLE, (LEAD,), (ranges(result),), command=f"surebound quickstart --out {out}")
     make_report(list(demonstration.run_paths(out).values()), story=story).write(page)
-    typer.echo(f"{CONCLUSION}\n\npicture: {out / 'quickstart.png'}\npage:    {page}")
+    typer.echo(f"{CONCLUSION}\n\npicture: {out / 'quickstart.png'} (.svg, .pdf)\npage:    {page}")

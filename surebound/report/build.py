@@ -9,8 +9,9 @@ from pathlib import Path
 from surebound.report import page
 from surebound.report.charts import accuracy_by_radius, slug, stage_times, training_curves
 from surebound.report.figure import Figure
-from surebound.report.gallery import gallery
+from surebound.report.gallery import Gallery, gallery
 from surebound.report.headline import headline
+from surebound.report.pictures import counterexamples
 from surebound.report.provenance import asked, provenance, redo
 from surebound.report.source import ReportedRun, read_runs, records_json
 from surebound.report.table import Table, write_text
@@ -103,7 +104,10 @@ def _run_section(run: ReportedRun, data_dir: Path | None) -> tuple[str, list[Fig
     if curves is not None:
         parts += [page.heading("Training", 3), curves.html()]
         figures.append(curves)
-    parts.append(_pictures(run, data_dir))
+    found = gallery(run, data_dir)
+    parts.append(_pictures(found))
+    drawn = counterexamples(f"counterexamples-{slug(run.name)}", found.falsified)
+    figures += [drawn] if drawn is not None else []
     times = stage_times(run)
     if times is not None:
         table = stage_table(run)
@@ -116,8 +120,7 @@ def _run_section(run: ReportedRun, data_dir: Path | None) -> tuple[str, list[Fig
     return "\n".join(parts), figures, tables
 
 
-def _pictures(run: ReportedRun, data_dir: Path | None) -> str:
-    found = gallery(run, data_dir)
+def _pictures(found: Gallery) -> str:
     broken = (
         "The image, what it was changed to, and the change (red brighter, blue darker); label → what the network reads "
         "instead. Each was run through the network again; the smallest radius comes first."

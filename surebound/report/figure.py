@@ -20,6 +20,7 @@ PROVED, BROKEN, OPEN, WRONG = plot.PROVED, plot.BROKEN, plot.OPEN, plot.WRONG
 INK, MUTED, PAPER = "#1d2328", "#69737c", "#fefefd"
 SERIES = ("#2f6db3", "#b3562f", "#1b7f5c", "#8a5aa8", "#7d6a1c", "#3d8f99")
 FORMATS = ("pdf", "svg", "png")
+PNG_DPI = 192  # two pixels for each of a page: sharp on screens of double density and on projectors
 
 # Colours that a page gives its own value in each theme: report/page.css holds the other halves.
 THEMED = {
@@ -75,7 +76,7 @@ class Figure:
         with mpl.rc_context({**STYLE, "svg.hashsalt": self.name}):  # type: ignore[dict-item]  # its names are literals
             canvas = Canvas(figsize=self.size, layout="constrained")
             self.draw(canvas)
-            canvas.savefig(buffer, format=form, dpi=150, metadata=stamps[form])
+            canvas.savefig(buffer, format=form, dpi=PNG_DPI, metadata=stamps[form])
         return buffer.getvalue()
 
     def write(self, directory: Path, forms: tuple[str, ...] = FORMATS) -> list[Path]:
