@@ -26,6 +26,7 @@ COMMANDS = (
     "bounds",
     "attack",
     "verify",
+    "radius",
     "results",
     "check",
     "report",
@@ -55,6 +56,9 @@ EXAMPLES = """
   surebound bounds runs/digits --eps 1/10 --method alpha-crown
   surebound attack runs/digits --eps 1/10 --steps 200 --restarts 10
   surebound verify runs/digits --eps 1/10
+
+  [dim]# how far is each image proved, how close does a counterexample come?[/dim]
+  surebound radius runs/digits --first 100
 
   [dim]# a page about all of it, for people[/dim]
   surebound report runs/digits

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from surebound.report.figure import BROKEN, INK, MUTED, PROVED, SERIES, Figure
 from surebound.report.source import ReportedRun
 from surebound.report.verdicts import radius_text
+from surebound.verify.radius import ImageRadius, staircase
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,6 +125,28 @@ def stage_times(run: ReportedRun) -> Figure | None:
     height = 0.7 + 0.26 * len(spent)
     name = f"stages-{slug(run.name)}"
     return Figure(name, f"{run.name}: seconds spent by each stage", draw, (6.2, height))
+
+
+def radius_distribution(found: Sequence[ImageRadius], name: str) -> Figure:
+    """Shares of the images that are proved up to each radius, and that no counterexample reaches within it."""
+    radii, proved, alive = staircase(found)
+
+    def draw(canvas: Canvas) -> None:
+        axes = canvas.add_subplot()
+        edges = [float(radius) for radius in radii]
+        solid, dashed = [100 * share for share in proved], [100 * share for share in alive]
+        axes.stairs(dashed, edges, baseline=solid, fill=True, color=PROVED, alpha=0.13, linewidth=0)
+        axes.stairs(dashed, edges, baseline=None, color=PROVED, linestyle=(0, (4, 2)), linewidth=1.2, label="unbroken")
+        axes.stairs(solid, edges, baseline=None, color=PROVED, linewidth=1.8, label="proved")
+        axes.set_xlabel("ε, the largest change of a pixel")
+        axes.set_ylabel("images, %")
+        axes.set_ylim(0, 101)
+        axes.margins(x=0.01)
+        axes.grid()
+        axes.legend(loc="best")
+
+    alt = f"{name}: shares of {len(found)} images that are proved, and that no counterexample reaches, by radius"
+    return Figure("radius", alt, draw, caption="Solid: proved up to the radius. Dashed: no counterexample within it.")
 
 
 def slug(name: str) -> str:

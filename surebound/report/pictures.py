@@ -55,8 +55,9 @@ def propagation(model: nn.Module, region: LinfBall) -> Figure | None:
             root = relax(program, region.interval(Soundness.DEPLOYED), Soundness.DEPLOYED, own=False)
     except (BoundError, UnsupportedOperatorError):
         return None
-    before = {node.name: node.args[0].name for node in program.graph.nodes if node.name in root.activations}
-    layers = [root.bounds[source] for source in before.values() if isinstance(root.bounds.get(source), Interval)]
+    calls = program.graph.calls(lambda node: node.name in root.activations)
+    before = [call.args[0].name for call in calls]
+    layers = [root.bounds[source] for source in before if isinstance(root.bounds.get(source), Interval)]
     if not layers:
         return None
 

@@ -90,14 +90,14 @@ def verify(
     warn_if_wide(radii, clip)
     steps = find_cascade(cascade)
     steps.check()
-    chosen = _checked(model, steps, images, labels, indices, timeout, jobs)
+    chosen = checked(model, steps, images, labels, indices, timeout, jobs)
     if cluster is not None:
         if jobs is not None:
             raise InputError(f"jobs={jobs} and a cluster; give one of them: a cluster has its own workers")
         check_cluster(cluster)
     kept = None if certificates is None else _certificates(model, images, Path(certificates))
     work = Work(model, steps, Setting(clip, seed, timeout, certify=kept is not None))
-    run = _Verification(work, images, labels.long(), chosen, progress, lambda: _executor(work, jobs, cluster), kept)
+    run = _Verification(work, images, labels.long(), chosen, progress, lambda: executor_for(work, jobs, cluster), kept)
     if out is None:
         return run.without_store(radii)
     with Store.open(Path(out) / STORE_NAME, identity_of(model, images, clip), mix=mix) as store:
@@ -194,7 +194,8 @@ class _Verification:
             self.progress(Progress(radius, tuple(records), done, len(self.chosen)))
 
 
-def _executor(work: Work, jobs: int | None, cluster: str | Client | None) -> Executor:
+def executor_for(work: Work, jobs: int | None, cluster: str | Client | None) -> Executor:
+    """Make who runs the units: a cluster, worker processes, or this process."""
     if cluster is not None:
         return cluster_pool(work, cluster)
     # A worker would have to run a script again to find the classes in it: one is no help with that.
@@ -228,7 +229,7 @@ def _balls(region: LinfBall | Sequence[LinfBall]) -> list[LinfBall]:
     return balls
 
 
-def _checked(
+def checked(
     model: nn.Module, steps: Cascade, images: Tensor, labels: Tensor, indices: Sequence[int] | None,
     timeout: float, jobs: int | None,
 ) -> list[int]:  # fmt: skip

@@ -1,0 +1,141 @@
+"""`surebound radius`: how far each image is proved, and how close a counterexample comes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from surebound.cli.notes import note
+from surebound.cli.options import Clip, Data, DataDir, First, Form, Quiet, Target, Weights
+from surebound.cli.output import Cell, Format, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from surebound.verify.radius import ImageRadius
+
+COLUMNS = ("image", "label", "proved up to", "broken at", "left open", "float-sound")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("radius")(radius)
+
+
+def radius(
+    model: Target,
+    most: Annotated[str, typer.Option(help="The largest radius to ask about, kept exact.")] = "1/2",
+    step: Annotated[str, typer.Option(help="Distance of neighbouring radii: how exact the answer is.")] = "1/256",
+    first: First = None,
+    weights: Weights = None,
+    data: Data = None,
+    data_dir: DataDir = None,
+    clip: Clip = None,
+    cascade: Annotated[str, typer.Option(help="Which stages: default, paper or fast.")] = "default",
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds per image, radius and stage.")] = 10.0,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes (default: one per core).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory of the results store (default: RUN/radius; without a run none).")
+    ] = None,
+    figures: Annotated[Path | None, typer.Option(help="Write the distribution there, as PDF, SVG and PNG.")] = None,
+    mix: Annotated[bool, typer.Option("--mix", help="Allow a store that holds results of other code.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the attacks.")] = 0,
+    form: Form = Format.TABLE,
+    quiet: Quiet = False,
+) -> None:
+    """Find, image by image, the largest radius that is proved and the smallest that is broken, by bisection.
+
+    A proof holds at every smaller radius and a counterexample at every larger one, so a few questions per image settle
+    all radii. Every verdict is kept at once: after Ctrl-C the table has what is known, and the same command goes on.
+
+    Examples:
+
+      surebound radius runs/digits --first 100 --figures figures
+
+      surebound radius net.onnx --data images.npz --most 16/255 --step 1/1020 --cascade fast --out radii
+    """
+    from surebound.cli.bar import Bar
+    from surebound.experiment.target import load_target
+    from surebound.numerics import exact_fraction
+    from surebound.region import LinfBall
+    from surebound.verify.radius import RadiusSearch
+
+    exact = exact_fraction(step, "--step")
+    exact_fraction(most, "--most")  # before anything slow is loaded
+    if ":" in model:
+        sys.path.insert(0, os.getcwd())  # workers import the factory's module, too
+    target = load_target(model, weights=weights, data=data, data_dir=data_dir, clip=clip)
+    images, labels = target.first(first)
+    place = out or (Path(model) / "radius" if (Path(model) / "config.toml").is_file() else None)
+    if place is None:
+        note("results are shown and not kept; with --out DIR they are, and a second start goes on")
+    kept = "nothing was kept: use --out DIR" if place is None else "the same command goes on from here"
+    stopped = None
+    with Bar("bisecting", kept) as bar:
+        search = RadiusSearch(
+            target.model, LinfBall(images, most, target.clip), labels, cascade, step=exact, timeout=timeout,
+            jobs=jobs or os.cpu_count() or 1, out=place, mix=mix, seed=seed, progress=bar.show,
+        )  # fmt: skip
+        try:
+            search.run()
+        except KeyboardInterrupt as error:
+            stopped = error
+    show(search.found, form)
+    if figures is not None:
+        from surebound.report.charts import radius_distribution
+
+        radius_distribution(search.found, target.name).write(figures)
+        note(f"figure: {figures / 'radius.png'} (.svg, .pdf)")
+    if stopped is not None:
+        typer.echo(f"stopped; {kept}", err=True)
+        raise stopped
+
+
+def show(found: Sequence[ImageRadius], form: Format) -> None:
+    """One line per image; for people also what the middle image can take."""
+    if form is Format.JSON:
+        typer.echo(json.dumps([as_json(each) for each in found], indent=1))
+        return
+    print_table(COLUMNS, [_row(each) for each in found], form)
+    if form is Format.TABLE:
+        typer.echo(f"\n{conclusion(found)}")
+
+
+def as_json(each: ImageRadius) -> dict[str, Any]:
+    """Exact fractions as text, and the same as numbers."""
+    proved, broken = each.proved, each.broken
+    return {
+        "image": each.index,
+        "label": each.label,
+        "proved": None if proved is None else float(proved),
+        "proved_exactly": None if proved is None else str(proved),
+        "broken": None if broken is None else float(broken),
+        "broken_exactly": None if broken is None else str(broken),
+        "left_open": each.undecided,
+        "float_sound": each.float_sound,
+    }
+
+
+def conclusion(found: Sequence[ImageRadius]) -> str:
+    """The table in two sentences."""
+    from surebound.verify.radius import median
+
+    right = [each for each in found if not each.misread]
+    middle = median(each.proved for each in right if each.proved is not None)
+    closest = median(each.broken for each in right if each.broken is not None)
+    parts = [f"{len(found)} images, {len(found) - len(right)} misread as they are"]
+    if middle is not None:
+        parts.append(f"half of the others are proved up to {float(middle):.4g} or more")
+    if closest is not None:
+        parts.append(f"half of the counterexamples lie within {float(closest):.4g}")
+    return "; ".join(parts)
+
+
+def _row(each: ImageRadius) -> list[Cell]:
+    proved = None if each.proved is None else round(float(each.proved), 6)
+    broken = None if each.broken is None else round(float(each.broken), 6)
+    return [each.index, each.label, proved, broken, each.undecided, each.float_sound if proved is not None else None]
