@@ -20,6 +20,7 @@ from surebound.rules import (  # noqa: F401  (they register)
     shape,
     smooth,
     softmax,
+    steps,
 )
 from surebound.rules.facts import Affine, BatchNorm
 from surebound.rules.registry import (

@@ -1,4 +1,4 @@
-"""Piecewise linear functions: LeakyReLU, PReLU, hard sigmoid, absolute value, sign, threshold."""
+"""Piecewise linear functions: LeakyReLU, PReLU, hard sigmoid, absolute value, threshold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules.activation import elementwise_interval, register_activation
 from surebound.rules.facts import Activation, Pieces, Shape
-from surebound.rules.registry import Context, Rule, register
+from surebound.rules.registry import Context
 from surebound.rules.relax.lines import Lines
 from surebound.rules.relax.pointwise import Bend, function_lines, pointwise_lines
 from surebound.rules.relax.relu import abs_lines, leaky_lines, relu_lines
@@ -114,16 +114,6 @@ ABSOLUTE = Activation(
     range=(0.0, _INF),
 )
 register_activation("aten.abs.default", ABSOLUTE, relax=abs_lines)
-
-
-def _sign(x: Tensor) -> Tensor:
-    return torch.where(x.isnan(), x, torch.sign(x))  # torch.sign(NaN) is 0, which would look like knowledge
-
-
-_SIGN = Activation(_sign, range=(-1.0, 1.0))
-for _op in ("sign", "sgn"):  # a step has no line worth having
-    _interval = partial(elementwise_interval, _SIGN)
-    register(Rule(f"aten.{_op}.default", "activation", _interval, activation=_SIGN, note="steps at 0"))
 
 
 def _threshold(ctx: Context, x: Interval, threshold: float, value: float) -> Interval:

@@ -59,6 +59,7 @@ class Rule:
     also: tuple[Affine, ...] = ()  # the affine facts for other positions of the one varying argument
     reads_shape: bool = False  # reads nothing but the shape of its first argument
     chooses: bool = False  # gives the largest or smallest of several entries
+    steps: bool = False  # is constant almost everywhere, and jumps
     memory: Memory = Memory.UNKNOWN  # of what its interval rule returns
     # Training's fused column: the product of a weighted operator, from its arguments after (x, weight, bias); None
     # where these have no fast form. And moves of entries.
@@ -123,9 +124,6 @@ _REMEDIES = {
     "rms_norm": "its statistics depend on the input: use BatchNorm, or write it with mean, square, sqrt and /",
     "scaled_dot_product_attention": "write it as softmax(q @ k.mT / sqrt(d)) @ v",
     "upsample_bicubic2d": "use mode='bilinear' or 'nearest'",
-    "floor": "steps have no useful bounds: leave it out",
-    "ceil": "steps have no useful bounds: leave it out",
-    "round": "steps have no useful bounds: leave it out",
     "rrelu": "use leaky_relu with the mean of its slopes, which is what it does in eval mode",
 }
 

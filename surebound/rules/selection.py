@@ -72,12 +72,26 @@ def _less(strict: bool, ctx: Context, x: Any, y: Any) -> Interval:
     return Interval(x_high <= y_low, ~(x_low > y_high))
 
 
+def _equal(ctx: Context, x: Any, y: Any) -> Interval:
+    """Bound x == y: surely where both are one and the same number, never where their bounds have nothing in common."""
+    (x_low, x_high), (y_low, y_high) = ends_of(x), ends_of(y)
+    surely = (x_low == x_high) & (x_low == y_low) & (x_low == y_high)
+    return Interval(surely, ~((x_high < y_low) | (x_low > y_high)))
+
+
+def _unequal(ctx: Context, x: Any, y: Any) -> Interval:
+    found = _equal(ctx, x, y)
+    return Interval(~found.upper, ~found.lower)
+
+
 for _overload in ("Scalar", "Tensor"):
     for _op, _compare in (
         ("gt", partial(_greater, True)),
         ("ge", partial(_greater, False)),
         ("lt", partial(_less, True)),
         ("le", partial(_less, False)),
+        ("eq", _equal),
+        ("ne", _unequal),
     ):
         register(Rule(f"aten.{_op}.{_overload}", "selection", _compare))
 

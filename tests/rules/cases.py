@@ -64,7 +64,9 @@ ACTIVATIONS = [
     *_unary("exp exp2 expm1 abs square sin cos leaky_relu elu celu hardtanh softplus gelu", low=-4.0, high=4.0),
     *_unary("sin cos", low=-20.0, high=20.0),
     *_unary("gelu silu mish softplus log_sigmoid selu elu tanh sigmoid", low=-30.0, high=25.0),
-    *_unary("sign sgn", smooth=False),
+    *_unary("sign sgn floor ceil round trunc", smooth=False),
+    *_unary("sign floor ceil round trunc", smooth=False, low=-0.75, high=0.75),
+    *_unary("floor ceil round trunc", smooth=False, low=-400.0, high=900.0),
     *_unary("log log2 log10 sqrt rsqrt reciprocal", low=0.1, high=5.0),
     *_unary("reciprocal", low=-5.0, high=-0.25),
     *_unary("log1p", low=-0.75, high=3.0),
@@ -281,10 +283,10 @@ SELECTION = [
     ],
     Case("maximum.default", lambda f, c, x, y: f(x, y), ((2, 3), (2, 3))),
     Case("minimum.default", lambda f, c, x, y: f(y, x), ((2, 3), (2, 1))),
-    *[Case(f"{op}.Scalar", lambda f, c, x: f(x, 0.5), smooth=False) for op in ("gt", "ge", "lt", "le")],
+    *[Case(f"{op}.Scalar", lambda f, c, x: f(x, 0.5), smooth=False) for op in ("gt", "ge", "lt", "le", "eq", "ne")],
     *[
         Case(f"{op}.Tensor", lambda f, c, x, y: f(x, y), ((2, 3), (2, 3)), smooth=False)
-        for op in ("gt", "ge", "lt", "le")
+        for op in ("gt", "ge", "lt", "le", "eq", "ne")
     ],
     *[Case(f"{op}.Tensor", lambda f, c, x: f(c(3), x), smooth=False) for op in ("gt", "le")],
     Case("logical_not.default", lambda f, c, x: f(positive(x)), smooth=False),

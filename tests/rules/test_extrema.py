@@ -145,3 +145,37 @@ def test_powers_of_any_exponent(base: float, width: float, p: float) -> None:
             point = x.lower + (x.upper - x.lower) * t
             for value in (torch.pow(point, p).double(), torch.pow(point.double(), p)):
                 assert bool(((found.lower.double() <= value) & (value <= found.upper.double())).all())
+
+
+STEPS = {"sign": torch.sign, "floor": torch.floor, "ceil": torch.ceil, "round": torch.round, "trunc": torch.trunc}
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("mode", [Soundness.NONE, Soundness.REAL, Soundness.DEPLOYED])
+def test_steps_hold_both_sides_of_a_jump(name: str, mode: Soundness) -> None:
+    """Boxes that end at a jump, one number before it and one behind it: bounds and lines hold every float inside."""
+    jumps = torch.arange(-6, 7) / 2
+    near = torch.cat([jumps, torch.nextafter(jumps, jumps + 1), torch.nextafter(jumps, jumps - 1)])
+    low, high = (each.reshape(1, -1) for each in torch.meshgrid(near, near, indexing="ij"))
+    low, high = low[low <= high].unsqueeze(0), high[low <= high].unsqueeze(0)
+    rule = find(f"aten.{name}.default")
+    assert rule is not None and rule.relax is not None and rule.steps
+    x = Interval(low, high)
+    bounds, found = rule.interval(Context(mode), x), rule.relax(Context(mode), x)
+    bottom, top = (each.double() for each in found.intercepts)
+    for point in near:
+        inside = (low <= point) & (point <= high)
+        value, at = STEPS[name](point).double(), point.double()
+        assert bool((~inside | ((bounds.lower <= value) & (value <= bounds.upper))).all())
+        slack = 1e-2 if mode is Soundness.NONE else 1e-30  # what ``absolute`` pays is underflow
+        assert bool((~inside | (found.lower[0].double() * at + bottom <= value + slack)).all())
+        assert bool((~inside | (found.upper[0].double() * at + top >= value - slack)).all())
+
+
+def test_a_subnormal_end_may_be_read_as_zero() -> None:
+    x = Interval(torch.tensor([[1e-40, -1.0]]), torch.tensor([[1.0, -1e-40]]))
+    for name, lower, upper in (("sign", [0, -1], [1, 0]), ("ceil", [0, -1], [1, 0]), ("floor", [0, -1], [1, 0])):
+        rule = find(f"aten.{name}.default")
+        assert rule is not None
+        bounds = rule.interval(Context(Soundness.DEPLOYED), x)
+        assert (bounds.lower.tolist(), bounds.upper.tolist()) == ([lower], [upper])
