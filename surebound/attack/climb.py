@@ -20,6 +20,9 @@ _ROWS = 512
 #: (N, *input) -> (N, K)
 Network = Callable[[Tensor], Tensor]
 
+#: (network, starts, lower, upper, c, d, deadline) -> points where every row looks >= 0, and whose start they come from.
+Attack = Callable[[Network, Tensor, Tensor, Tensor, Tensor, Tensor, float], Iterator[tuple[Tensor, int]]]
+
 #: Points (N, *input) -> their values (N,) and what gives the gradients (N, *input) of these.
 Climbed = Callable[[Tensor], tuple[Tensor, Callable[[], Tensor]]]
 

@@ -59,7 +59,8 @@ class Rule:
     also: tuple[Affine, ...] = ()  # the affine facts for other positions of the one varying argument
     reads_shape: bool = False  # reads nothing but the shape of its first argument
     chooses: bool = False  # gives the largest or smallest of several entries
-    steps: bool = False  # is constant almost everywhere, and jumps
+    # Of an operator that is constant almost everywhere and jumps: a function whose gradients attacks follow instead.
+    surrogate: Callable[[Tensor], Tensor] | None = None
     memory: Memory = Memory.UNKNOWN  # of what its interval rule returns
     # Training's fused column: the product of a weighted operator, from its arguments after (x, weight, bias); None
     # where these have no fast form. And moves of entries.

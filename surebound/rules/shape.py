@@ -15,7 +15,7 @@ from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.kernels.blocks import channels_outermost
 from surebound.numerics import round_down, round_up
-from surebound.rules.facts import Affine, Memory, Move
+from surebound.rules.facts import Affine, Local, Memory, Move
 from surebound.rules.owned import Owned
 from surebound.rules.registry import Context, Rule, register
 from surebound.rules.relax.pairs import same_lines
@@ -67,6 +67,7 @@ def register_move(
     note: str = "",
     move: Move | None = None,
     memory: Memory = Memory.UNKNOWN,
+    local: Callable[..., Local | None] | None = None,
 ) -> None:
     """Register an operator that moves entries; ``adjoint_terms`` if it repeats them."""
     # Bounds may lie otherwise in memory than the network's tensors: a view of them may need a copy.
@@ -82,6 +83,8 @@ def register_move(
                 terms=zero,
                 adjoint_terms=adjoint_terms,
                 entrywise=True,
+                local=local,
+                local_adjoint=None if local is None else adjoint or partial(vjp_adjoint, overload),
             ),
             note=note,
             move=move,
@@ -107,7 +110,6 @@ register_move("aten.permute.default", _permute_adjoint)
 for _op in (
     "transpose.int",
     "t.default",
-    "slice.Tensor",
     "select.int",
     "flip.default",
     "fliplr.default",
@@ -126,6 +128,14 @@ for _op in (
     "movedim.int",
 ):
     register_move(f"aten.{_op}")
+
+
+def _of_channels(dim: int = 0, *_: Any) -> Local | None:
+    """Return ``Local()`` for a choice of channels of images (B, C, H, W): every position stays where it is."""
+    return Local() if dim == 1 else None
+
+
+register_move("aten.slice.Tensor", local=_of_channels)
 
 # Entries that are read several times: a coefficient sums what it gets from every copy.
 
@@ -159,7 +169,8 @@ register_move(
 register_move(
     "aten.im2col.default", adjoint_terms=lambda kernel, *_: _copies(kernel) + 1
 )  # padded with zeros: an entry that is 0 for sure
-for _op in ("index_select.default", "index.Tensor", "gather.default", "take_along_dim.default"):
+register_move("aten.index_select.default", adjoint_terms=_index_terms, note="constant positions", local=_of_channels)
+for _op in ("index.Tensor", "gather.default", "take_along_dim.default"):
     register_move(f"aten.{_op}", adjoint_terms=_index_terms, note="constant positions")
 
 

@@ -39,6 +39,12 @@ STAGES = ("bounds", "attack", "branch-and-bound", "mip")
 #: Takes the cases of a formula that is proved, what the proofs hold of ("deployed", "real"), and their evidence.
 Certify = Callable[[Cases, str, Evidences], None]
 
+#: What a formula is cut by first, the cheap before the dear: bounds of outputs in exact arithmetic, bounds of rows.
+CUTS = ("exact", "interval", "crown")
+
+#: Networks whose values hold more numbers than this are attacked before the last of these is computed.
+COSTLY = 100_000
+
 #: A point (1, *input) of float32 numbers: does the formula hold there, by whatever the caller trusts?
 Judge = Callable[[Tensor], bool]
 
@@ -58,17 +64,34 @@ def decide_formula(
     ``tolerance``: let a solver's answer within its tolerance count as a proof over the reals. ``certify`` is given what
     a proof rests on: then the formula is multiplied out before bounds cut it, so that every case has its evidence.
     """
-    began = time.monotonic()
-    try:
-        left, detail = _cut(problem, "bounds" in stages and certify is None)
-    except (BoundError, UnsupportedOperatorError) as error:
-        left, detail = without(problem.formula, ()), str(error).splitlines()[0]
-    found = [] if left is None or problem.empty else cases(left, problem, cache(lambda: _finite(problem)))
+    began, detail = time.monotonic(), ""
+    left = None if problem.empty else without(problem.formula, ())
+    finite = cache(lambda: _finite(problem))
+    for cut in CUTS if "bounds" in stages and certify is None else ():
+        if left is None:
+            break
+        if cut == CUTS[-1] and "attack" in stages and problem.network.graph.entries > COSTLY:
+            # Here and below: it brings attacks and solvers, which most queries do not need.
+            from surebound.search.formula_cases import put_to_stages
+
+            members = cases(left, problem, finite)
+            if not members:
+                left = None
+                break
+            early = put_to_stages(problem, members, judge, deadline, seed, ("attack",), False, "")
+            if early.status is Status.FALSIFIED:
+                return early
+            stages = [stage for stage in stages if stage != "attack"]
+        try:
+            left = _cut(problem, left, cut)
+        except (BoundError, UnsupportedOperatorError) as error:
+            detail = str(error).splitlines()[0]
+            break
+    found = [] if left is None else cases(left, problem, finite)
     if not found:
         stage = "input bounds" if problem.empty else "bounds"
         seconds, sound = time.monotonic() - began, problem.soundness is Soundness.DEPLOYED
         return Verdict(Status.ROBUST, stage, 0.0, None, seconds, sound, detail)
-    # Here: it brings attacks and solvers, which most queries do not need.
     from surebound.search.formula_cases import put_to_stages
 
     return put_to_stages(problem, found, judge, deadline, seed, stages, tolerance, detail, certify)
@@ -85,18 +108,15 @@ def _finite(problem: Problem) -> bool:
     return bool((found.lower.isfinite() & found.upper.isfinite()).all())
 
 
-def _cut(problem: Problem, by_bounds: bool) -> tuple[Formula | None, str]:
-    """Cut from the formula what cannot hold anywhere in the problem's box; return None if nothing is left of it."""
-    left = without(problem.formula, ())
-    if left is None or not by_bounds or problem.empty:
-        return left, ""
-    found = dict.fromkeys(atoms(left))
+def _cut(problem: Problem, formula: Formula, method: str) -> Formula | None:
+    """Cut from a formula what a method shows to hold nowhere in the problem's box; return None if nothing is left."""
+    found = dict.fromkeys(atoms(formula))
     rows = [atom for atom in found if atom.terms and as_bound(atom, problem.inputs) is None]
     if not rows:
-        return left, ""
+        return formula
     box = problem.box(problem.lower, problem.upper)
-    gone = _refuted_exactly(problem, rows, box)
-    return without(left, gone | _refuted_linearly(problem, [row for row in rows if row not in gone], box)), ""
+    refuted = _refuted_exactly(problem, rows, box) if method == "exact" else _refuted(problem, rows, box, method)
+    return without(formula, refuted)
 
 
 def _refuted_exactly(problem: Problem, rows: list[Atom], box: Interval) -> set[Atom]:
@@ -116,16 +136,11 @@ def _refuted_exactly(problem: Problem, rows: list[Atom], box: Interval) -> set[A
     return gone
 
 
-def _refuted_linearly(problem: Problem, rows: list[Atom], box: Interval) -> set[Atom]:
-    """Refute by upper bounds of the rows themselves, the last layers merged into them, the cheap method first."""
-    region, gone = Box(box.lower, box.upper), set[Atom]()
-    for method in ("interval", "crown"):
-        left = [row for row in rows if row not in gone]
-        if not left:
-            break
-        upper = row_bounds(problem.network.program, region, *rows_of(left, problem), method, problem.soundness)
-        gone |= {row for row, bound in zip(left, upper.tolist(), strict=True) if bound <= 0}
-    return gone
+def _refuted(problem: Problem, rows: list[Atom], box: Interval, method: str) -> set[Atom]:
+    """Refute by upper bounds of the rows themselves, the last layers merged into them."""
+    region = Box(box.lower, box.upper)
+    upper = row_bounds(problem.network.program, region, *rows_of(rows, problem), method, problem.soundness)
+    return {row for row, bound in zip(rows, upper.tolist(), strict=True) if bound <= 0}
 
 
 def rows_of(rows: Sequence[Atom], problem: Problem) -> tuple[Tensor, Tensor]:

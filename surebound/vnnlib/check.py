@@ -55,7 +55,7 @@ def samples(shape: tuple[int | None, ...], box: Interval | None) -> list[Tensor]
 
 def compare(network: ImportedNetwork, x: Tensor, expected: Sequence[Array], source: str) -> None:
     """Raise unless the bounds of the network at x (N, *input) contain what onnxruntime computed: N arrays (K,)."""
-    theirs = torch.from_numpy(np.stack([each.reshape(-1) for each in expected]))
+    theirs = torch.from_numpy(np.stack([each.reshape(-1) for each in expected]).astype(np.float32))
     worst = difference(network.program, x, theirs)
     if worst is not None:
         raise TraceMismatchError(

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 
 from surebound.errors import QueryError
+from surebound.graph.onnx.call import WHOLE
 from surebound.graph.onnx.file import Model
-from surebound.vnnlib.query import Network, Query, Variable
+from surebound.vnnlib.query import Kind, Network, Query, Variable
 
 #: Element types that are answered soundly.
 ELEMENT_TYPES = ("float32", "real")
@@ -59,7 +60,8 @@ def check_interface(network: Network, model: Model) -> None:
     types = [each.dtype for each in model.inputs], [dtype for _, dtype in model.outputs]
     for group, found in zip((network.inputs, network.outputs), types, strict=True):
         for each, dtype in zip(group, found, strict=True):
-            if each.dtype not in ELEMENT_TYPES:
+            whole = each.kind is Kind.OUTPUT and each.dtype == dtype and dtype in WHOLE
+            if each.dtype not in ELEMENT_TYPES and not whole:
                 raise QueryError(
                     f"{each.name} is {each.dtype}; the analysis is sound for {' and '.join(ELEMENT_TYPES)} only. "
                     "Write real to ask for exact-real results."

@@ -18,10 +18,10 @@ from torch import Tensor
 from surebound.bounds.interval import propagate
 from surebound.errors import BoundError, TraceMismatchError
 from surebound.graph import ImportedNetwork
-from surebound.graph.onnx.build import Builder, Shape, Value
-from surebound.graph.onnx.call import Operand
+from surebound.graph.onnx.build import ANY, Builder, Value
+from surebound.graph.onnx.call import WHOLE, Operand
 from surebound.graph.onnx.file import Model, parse_model
-from surebound.graph.onnx.importer import Environment, import_model
+from surebound.graph.onnx.importer import Environment, doubtful, import_model
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.vnnlib.runtime import Array, Session
@@ -42,13 +42,15 @@ def check_operators(env: Environment) -> None:
     for node in env.model.nodes:
         operands = {name: env.values[name] for name in node.input if name}
         results = {name: env.values[name] for name in node.output if name}
-        varying = any(isinstance(each, Value) for each in operands.values())
-        if not varying or not all(isinstance(each, Value) for each in results.values()):
+        if not all(isinstance(each, Value) for each in results.values()):
             continue
+        if not any(isinstance(each, Value) for each in operands.values()):  # a constant, bounded like what varies
+            name = list(operands)[doubtful(list(operands.values())) or 0]
+            operands[name] = Value(name, tuple(operands[name].shape), tuple(operands[name].shape))
         use = _use(env.model.opset, node, operands)
         if use not in _agreed:
-            shapes = {name: tuple(each.shape) for name, each in results.items()}
-            _check(env.model, node, operands, shapes)
+            made = {name: each for name, each in results.items() if isinstance(each, Value)}
+            _check(env.model, node, operands, made)
             _agreed.add(use)
 
 
@@ -60,16 +62,18 @@ def _use(opset: int, node: Any, operands: dict[str, Operand]) -> tuple[object, .
     for each in operands.values():
         small = isinstance(each, Tensor) and (each.numel() <= _SMALL or not each.is_floating_point())
         value = each.numpy().tobytes() if isinstance(each, Tensor) and small else b""
-        given.append((isinstance(each, Value), str(getattr(each, "dtype", "")), tuple(each.shape), value))
+        given.append((isinstance(each, Value), str(each.dtype), tuple(each.shape), value))
     return opset, node.op_type, len(node.output), *attributes, *given
 
 
-def _check(model: Model, node: Any, operands: dict[str, Operand], shapes: dict[str, Shape]) -> None:
+def _check(model: Model, node: Any, operands: dict[str, Operand], results: dict[str, Value]) -> None:
     where = f"{model.source}: {node.op_type}" + (f" {node.name!r}" if node.name else "")
-    single = _alone(model, node, operands, shapes, where)
+    single = _alone(model, node, operands, results, where)
+    shapes = {name: each.shape for name, each in results.items()}
     network = _network(single)
     session, compared = Session(single), False
-    for flat in _draws(math.prod(int(n or 1) for n in network.graph.input_shape[1:])):
+    for drawn in _draws(math.prod(int(n or 1) for n in network.graph.input_shape[1:])):
+        flat = _typed(single, drawn)
         found = session.run(_feeds(single, flat))
         for name, shape in shapes.items():
             if found[name].shape != shape:
@@ -84,18 +88,21 @@ def _check(model: Model, node: Any, operands: dict[str, Operand], shapes: dict[s
         )
 
 
-def _alone(model: Model, node: Any, operands: dict[str, Operand], shapes: dict[str, Shape], where: str) -> Model:
+def _alone(model: Model, node: Any, operands: dict[str, Operand], results: dict[str, Value], where: str) -> Model:
     """A file of this call only; constants stay what they are."""
     helper, numpy_helper = (importlib.import_module(f"onnx.{name}") for name in ("helper", "numpy_helper"))
     inputs = [
-        helper.make_tensor_value_info(name, 1, list(each.shape))
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(each.dtype)), list(each.shape))
         for name, each in operands.items()
         if isinstance(each, Value)
     ]
     constants = [
         numpy_helper.from_array(each.numpy(), name) for name, each in operands.items() if isinstance(each, Tensor)
     ]
-    outputs = [helper.make_tensor_value_info(name, 1, list(shape)) for name, shape in shapes.items()]
+    outputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(each.dtype)), list(each.shape))
+        for name, each in results.items()
+    ]
     graph = helper.make_graph([node], "alone", inputs, outputs, constants)
     ir_version = max(4, model.proto.ir_version)  # before 4, constants had to be inputs as well
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", model.opset)], ir_version=ir_version)
@@ -110,7 +117,7 @@ def _network(model: Model) -> ImportedNetwork:
         part = builder.input
         if len(sizes) > 1:
             part = builder.call("slice.Tensor", builder.input, 1, first, first + size)
-        parts.append(part.reshaped(each.shape))
+        parts.append(part.reshaped(each.shape).typed(each.dtype, WHOLE.get(each.dtype, ANY)))
         first += size
     env = import_model(builder, model, parts)
     results = [env.value(name) for name, _ in model.outputs]
@@ -120,7 +127,17 @@ def _network(model: Model) -> ImportedNetwork:
 
 def _feeds(model: Model, flat: Tensor) -> dict[str, Array]:
     pieces = torch.split(flat, [math.prod(each.shape) for each in model.inputs])
-    return {each.name: part.numpy().reshape(each.shape) for each, part in zip(model.inputs, pieces, strict=True)}
+    return {
+        each.name: part.numpy().astype(each.dtype).reshape(each.shape)
+        for each, part in zip(model.inputs, pieces, strict=True)
+    }
+
+
+def _typed(model: Model, flat: Tensor) -> Tensor:
+    """Round draws (N,) to what the element types of the operands hold."""
+    pieces = torch.split(flat, [math.prod(each.shape) for each in model.inputs])
+    typed = [torch.from_numpy(p.numpy().astype(e.dtype)).float() for e, p in zip(model.inputs, pieces, strict=True)]
+    return torch.cat(typed)
 
 
 def _draws(count: int) -> Iterator[Tensor]:

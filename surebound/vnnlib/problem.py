@@ -7,6 +7,7 @@ others.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from surebound.errors import GraphError, QueryError
 from surebound.graph.onnx.build import Builder, Value
 from surebound.graph.onnx.file import Model
 from surebound.graph.onnx.importer import Environment, import_model
+from surebound.graph.onnx.order import before_softmax
 from surebound.numerics import Soundness
 from surebound.search.problem import Problem
 from surebound.spec.formula import Formula, as_bound, atoms, renamed
@@ -47,7 +49,7 @@ def build(query: Query, models: Mapping[str, Model]) -> QueryProblem:
     formula, alias = unify(query)
     place = places(alias)
     lower, upper, rest = bounds(query, formula, place)
-    builder, given = _inputs(query, place)
+    builder, given = _inputs(query, place, files)
     values: dict[str, Value] = {}
     imported: dict[tuple[int, ...], Environment] = {}
     for network in query.networks:
@@ -64,18 +66,44 @@ def build(query: Query, models: Mapping[str, Model]) -> QueryProblem:
     mode = Soundness.REAL if query.exact_type else Soundness.DEPLOYED
     problem = QueryProblem(builder.finish(merged), place, columns, lower, upper, rest, mode, query, files)
     _check(problem)
+    if query.exact_type:
+        ordered = _ordered(query, rest, builder, values)
+        if ordered:
+            merged, columns = _outputs(query, rest, place, builder, given | values | ordered)
+            problem = dataclasses.replace(problem, network=builder.finish(merged), columns=columns)
     return problem
 
 
-def _inputs(query: Query, places: Mapping[int, int]) -> tuple[Builder, dict[str, Value]]:
-    """The merged input, and each declared input as a part of it."""
+def _ordered(query: Query, formula: Formula, builder: Builder, values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the tensors of which a formula compares single entries with each other only, without their softmax.
+
+    Over the reals that is the same question, with differences that do not vanish.
+    """
+    owner = {e: each for each in query.variables if each.name in values for e in each.elements}
+    pairs: dict[str, list[list[int]]] = {}
+    others: set[str] = set()
+    for atom in atoms(formula):
+        names = {owner[e].name for e, _ in atom.terms if e in owner}
+        opposite = len(atom.terms) == 2 and atom.terms[0][1] == -atom.terms[1][1] and atom.constant == 0
+        if len(names) == 1 and opposite and all(e in owner for e, _ in atom.terms):
+            pairs.setdefault(names.pop(), []).append([e - owner[e].first for e, _ in atom.terms])
+        else:
+            others |= names
+    found = {
+        name: before_softmax(builder, values[name], groups) for name, groups in pairs.items() if name not in others
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _inputs(query: Query, places: Mapping[int, int], files: Mapping[str, Model]) -> tuple[Builder, dict[str, Value]]:
+    """The merged input, and each declared input as a part of it; the only one in the shape that its file gives it."""
     variables = [each for network in query.networks for each in network.inputs]
     count = len(set(places.values()))
     if len(variables) == 1 and count == variables[0].size:
-        shape = variables[0].shape
-        builder = Builder(shape[1:] if len(shape) > 1 and shape[0] == 1 else shape)
+        shape = next(model.inputs[0].shape for model in files.values())
+        builder = Builder(shape[1:] if len(shape) > 1 and shape[0] == 1 else shape, reals=query.exact_type)
         return builder, {variables[0].name: builder.input.reshaped(shape)}
-    builder, given = Builder((count,)), {}
+    builder, given = Builder((count,), reals=query.exact_type), {}
     for each in variables:
         index = [places[e] for e in each.elements]
         if index == list(range(count)):

@@ -159,7 +159,7 @@ def test_steps_hold_both_sides_of_a_jump(name: str, mode: Soundness) -> None:
     low, high = (each.reshape(1, -1) for each in torch.meshgrid(near, near, indexing="ij"))
     low, high = low[low <= high].unsqueeze(0), high[low <= high].unsqueeze(0)
     rule = find(f"aten.{name}.default")
-    assert rule is not None and rule.relax is not None and rule.steps
+    assert rule is not None and rule.relax is not None and rule.surrogate is not None
     x = Interval(low, high)
     bounds, found = rule.interval(Context(mode), x), rule.relax(Context(mode), x)
     bottom, top = (each.double() for each in found.intercepts)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from surebound.graph.onnx.build import Value, broadcast
-from surebound.graph.onnx.call import Call, Operand, translates
+from surebound.graph.onnx.call import Call, Operand, Types, span_of, translates
 
 
 def _pointwise(op: str, call: Call) -> Operand:
@@ -23,11 +24,17 @@ for _name, _op in {
     "Asinh": "asinh", "Reciprocal": "reciprocal", "Sign": "sign", "HardSwish": "hardswish", "Mish": "mish",
     "Softplus": "softplus",
 }.items():  # fmt: skip
+    _types = Types.SAME if _name in ("Relu", "Abs", "Neg", "Sign") else Types.FLOAT
+    translates(_name, types=_types)(partial(_pointwise, f"{_op}.default"))
+
+for _name, _op in {"Floor": "floor", "Ceil": "ceil", "Round": "round"}.items():
     translates(_name)(partial(_pointwise, f"{_op}.default"))
 
 
 def _binary(op: str, call: Call) -> Operand:
     (a, b), shape = call.aligned(*_two(call))
+    if any(isinstance(each, Value) and each.whole for each in (a, b)):
+        return _whole_binary(op, call, a, b).reshaped(shape)
     if isinstance(a, Tensor):  # rules want the varying operand first where the order does not matter
         if op in ("add.Tensor", "mul.Tensor"):
             a, b = b, a
@@ -38,18 +45,27 @@ def _binary(op: str, call: Call) -> Operand:
     return call.emit(op, a, b).reshaped(shape)
 
 
+def _whole_binary(op: str, call: Call, a: Operand, b: Operand) -> Value:
+    """Translate arithmetic of whole numbers; a quotient is cut towards 0."""
+    made = call.emit(op, *(a, b) if isinstance(a, Value) or op != "mul.Tensor" else (b, a))
+    (low, high), (least, most) = span_of(a), span_of(b)
+    if op == "add.Tensor":
+        return replace(made, span=(low + least, high + most))
+    if op == "sub.Tensor":
+        return replace(made, span=(low - most, high - least))
+    return call.emit("trunc.default", made) if op == "div.Tensor" else made
+
+
 def _two(call: Call) -> tuple[Operand, Operand]:
     a, b = call.operand(0), call.operand(1)
     if a is None or b is None:
         raise call.refuse("it needs two operands")
-    for each in (a, b):
-        if isinstance(each, Tensor) and each.dtype != torch.float32:
-            raise call.refuse(f"it mixes the network's float32 values with {each.dtype}")
+    a, b = (call.number_like(each) if isinstance(each, Tensor) else each for each in (a, b))
     return a, b
 
 
 for _name, _op in {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}.items():
-    translates(_name)(partial(_binary, f"{_op}.Tensor"))
+    translates(_name, types=Types.SAME)(partial(_binary, f"{_op}.Tensor"))
 
 
 @translates("Sum", "Mean")
@@ -62,7 +78,7 @@ def _sum(call: Call) -> Operand:
     return total.reshaped(shape)
 
 
-@translates("Max", "Min")
+@translates("Max", "Min", types=Types.MOVE)
 def _extremum(call: Call) -> Operand:
     (best, *others), shape = _varying_first(call)
     for each in others:
@@ -76,14 +92,15 @@ def _extremum(call: Call) -> Operand:
 
 def _varying_first(call: Call) -> tuple[tuple[Value, *tuple[Operand, ...]], tuple[int, ...]]:
     """Return all operands as they broadcast, the constants last, and the result's shape."""
-    operands, shape = call.aligned(*[each for each in call.operands if each is not None])
+    given = [each for each in call.operands if each is not None]
+    operands, shape = call.aligned(*[call.number_like(each) if isinstance(each, Tensor) else each for each in given])
     first, *others = sorted(operands, key=lambda each: isinstance(each, Tensor))
     if not isinstance(first, Value):
         raise call.refuse("none of its operands varies")
     return (first, *others), shape
 
 
-@translates("Clip", reads=("min", "max"))
+@translates("Clip", reads=("min", "max"), types=Types.MOVE)
 def _clip(call: Call) -> Operand:
     x = call.x
     low, high = call.number(1, "min", None), call.number(2, "max", None)

@@ -3,6 +3,9 @@
 A file describes one example, often with a batch axis of size 1; a Program takes a free batch. So every value is kept
 example by example: the file's shape, and the shape without batch axis in which the Graph holds the same entries in
 the same order. The two differ only in axes of size 1, or while a reshape has not been needed yet.
+
+Whole numbers and truth values of a file are held as float32 numbers, truth values as 0 and 1: their bounds contain the
+exact number, and whatever jumps between whole numbers rounds first.
 """
 
 from __future__ import annotations
@@ -20,6 +23,10 @@ from surebound.graph.onnx.file import LARGEST_TENSOR
 from surebound.graph.program import First, Graph, Node, Program, Ref, live, resolve
 
 Shape = tuple[int, ...]
+Span = tuple[float, float]
+
+#: Nothing is known of the size of numbers.
+ANY: Span = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -29,12 +36,23 @@ class Value:
     name: str
     item: Shape
     shape: Shape  # in the file; as many entries, in the same order
+    dtype: str = "float32"  # in the file, by ONNX's name; in the Graph everything is float32
+    span: Span = ANY  # of whole numbers: between which they are
 
     def reshaped(self, shape: Sequence[int]) -> Value:
         """Return the same entries under another shape of the file; nothing is computed until it is needed."""
         if math.prod(shape) != math.prod(self.shape):
             raise GraphError(f"a tensor of shape {list(self.shape)} cannot become {list(shape)}")
-        return Value(self.name, self.item, tuple(shape))
+        return replace(self, shape=tuple(shape))
+
+    def typed(self, dtype: str, span: Span = ANY) -> Value:
+        """Return the same entries under another element type of the file."""
+        return replace(self, dtype=dtype, span=span)
+
+    @property
+    def whole(self) -> bool:
+        """Are its entries whole numbers or truth values?"""
+        return self.dtype != "float32"
 
 
 @dataclass
@@ -45,8 +63,13 @@ class Builder:
     nodes: list[Node] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
     prefix: str = "v"  # of the names that calls get
+    reals: bool = False  # is the network asked about over the reals, not as executed?
     #: id of a tensor -> its name: shared weights stay shared
     _known: dict[int, str] = field(default_factory=dict)
+    #: the calls by name
+    made: dict[str, Node] = field(default_factory=dict)
+    #: those whose results are conditions, not numbers
+    _conditions: set[str] = field(default_factory=set)
 
     @property
     def input(self) -> Value:
@@ -71,13 +94,17 @@ class Builder:
         out = target(*resolve(frozen, sample))
         item = tuple(out.shape[1:])
         name = f"{self.prefix}{len(self.nodes)}"
-        self.nodes.append(Node(name, f"aten.{op}", target, frozen, {}, "", where, True, (None, *item)))
+        self.made[name] = Node(name, f"aten.{op}", target, frozen, {}, "", where, True, (None, *item))
+        self.nodes.append(self.made[name])
+        if out.dtype == torch.bool:
+            self._conditions.add(name)
         return Value(name, item, item)
 
     def _frozen(self, arg: Any, sample: dict[str, Tensor]) -> Any:
         if isinstance(arg, Value):
             # Zeros, not tensors of the device "meta": those load half of PyTorch's compiler first.
-            sample[arg.name] = torch.zeros((1, *arg.item))
+            dtype = torch.bool if arg.name in self._conditions else torch.float32
+            sample[arg.name] = torch.zeros((1, *arg.item), dtype=dtype)
             return Ref(arg.name)
         if isinstance(arg, Tensor):
             ref = self.constant(arg)
@@ -92,11 +119,25 @@ class Builder:
         if tuple(item) == value.item:
             return value
         made = self.call("reshape.default", value, [-1, *item])
-        return Value(made.name, tuple(item), value.shape)
+        return replace(value, name=made.name, item=tuple(item))
 
     def full(self, value: Value) -> Value:
         """Hold the value in the very shape that the file gives it."""
         return self.view(value, value.shape)
+
+    def spread(self, constant: Tensor, *, bounded: bool = False) -> Value:
+        """Give a constant a batch axis: zeros shaped after the input, plus it; exact.
+
+        bounded: make it vary for bounds, too, so that they pay for the rounding of what is computed from it.
+        """
+        shape = tuple(constant.shape)
+        first = self.call("slice.Tensor", self.view(self.input, (math.prod(self.shape),)), 1, 0, 1)
+        if bounded:
+            first = self.call("mul.Tensor", first, torch.zeros(()))
+        zeros = self.call("expand.default", first, [-1, math.prod(shape)])
+        if not bounded:
+            zeros = self.call("zeros_like.default", zeros)
+        return self.view(self.call("add.Tensor", zeros, constant.reshape(-1)), shape).reshaped(shape)
 
     def finish(self, output: Value) -> ImportedNetwork:
         """Return the network whose output is a value, flattened to (B, K)."""

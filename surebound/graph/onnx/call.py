@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from surebound.errors import GraphError
-from surebound.graph.onnx.build import Builder, Shape, Value, broadcast, check_size
+from surebound.graph.onnx.build import ANY, Builder, Shape, Span, Value, broadcast, check_size
 
 Operand = Value | Tensor
 Translation = Callable[["Call"], "Operand | list[Operand]"]
@@ -18,18 +19,43 @@ Translation = Callable[["Call"], "Operand | list[Operand]"]
 #: ONNX operator -> how to write it into a Graph when at least one operand varies.
 TRANSLATIONS: dict[str, Translation] = {}
 
+#: Sizes up to which float32 holds every whole number.
+EXACT = 2.0**24
+
+#: Element types of whole numbers and truth values: the first number that each holds, and the first beyond.
+WHOLE: dict[str, Span] = {
+    **{f"int{bits}": (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1)) for bits in (64, 32, 16, 8)},
+    "uint8": (0.0, 256.0),
+    "bool": (0.0, 2.0),
+}
+
+
+class Types(enum.Enum):
+    """The element types that a translation takes and gives."""
+
+    FLOAT = "float32 only"
+    MOVE = "any: results hold entries of the operands"
+    SAME = "any: results have the operands' type"
+    OWN = "the translation says"
+
+
+#: ONNX operator -> the element types of its operands and results.
+TYPES: dict[str, Types] = {}
+
 #: ONNX operator -> the attributes that its translation takes account of; any other one must have its default value.
 ATTRIBUTES: dict[str, frozenset[str]] = {}
 
 
-def translates(*operators: str, reads: Sequence[str] = ()) -> Callable[[Translation], Translation]:
-    """Register a translation and the attributes that it reads."""
+def translates(
+    *operators: str, reads: Sequence[str] = (), types: Types = Types.FLOAT
+) -> Callable[[Translation], Translation]:
+    """Register a translation, the attributes that it reads and the element types that it takes."""
 
     def register(translation: Translation) -> Translation:
         for operator in operators:
             if operator in TRANSLATIONS:
                 raise GraphError(f"{operator} has a translation already")
-            TRANSLATIONS[operator], ATTRIBUTES[operator] = translation, frozenset(reads)
+            TRANSLATIONS[operator], ATTRIBUTES[operator], TYPES[operator] = translation, frozenset(reads), types
         return translation
 
     return register
@@ -81,7 +107,10 @@ class Call:
         """Return an operand that must not depend on the input, if it is there."""
         found = self.operand(index)
         if isinstance(found, Value):
-            raise self.refuse(f"operand {index} depends on the network's input; it must be constant")
+            raise self.refuse(
+                f"operand {index} depends on the network's input, or is computed in an arithmetic that differs between "
+                "implementations; it must be constant"
+            )
         return found
 
     def weight(self, index: int) -> Tensor:
@@ -91,6 +120,22 @@ class Call:
             kind = "missing" if found is None else str(found.dtype)
             raise self.refuse(f"operand {index} is {kind}; it must be a float32 constant")
         return found
+
+    def number_like(self, constant: Tensor) -> Tensor:
+        """Return a constant as the float32 numbers that stand beside varying values of its element type."""
+        kind = str(constant.dtype).removeprefix("torch.")
+        if any(each.dtype != kind for each in self.operands if isinstance(each, Value)):
+            kinds = " and ".join(sorted({each.dtype for each in self.operands if isinstance(each, Value)}))
+            raise self.refuse(f"it mixes the network's {kinds} values with {kind}")
+        return self.number_of(constant)
+
+    def number_of(self, constant: Tensor) -> Tensor:
+        """Return a constant as exactly the same float32 numbers."""
+        if constant.dtype == torch.float32:
+            return constant
+        if max(map(abs, span_of(constant))) > EXACT:
+            raise self.refuse(f"its constants are larger than {int(EXACT)}, up to which whole numbers are exact")
+        return constant.to(torch.float32)
 
     def integers(self, index: int, attribute: str | None = None) -> list[int] | None:
         """Return a list of whole numbers: an operand, or before some opset an attribute."""
@@ -148,6 +193,37 @@ class Call:
         if isinstance(operand, Value):
             return self.held(operand, padded)
         return operand if tuple(operand.shape) == padded else operand.reshape(padded)
+
+
+def span_of(operand: Operand) -> Span:
+    """Return the smallest and the largest number that an entry may be: of a constant, or of whole numbers that vary."""
+    if isinstance(operand, Value):
+        return operand.span
+    return (float(operand.min()), float(operand.max())) if operand.numel() else (0.0, 0.0)
+
+
+def joined(*operands: Operand) -> Span:
+    """Return the span of all entries of several operands."""
+    spans = [span_of(each) for each in operands]
+    return min(low for low, _ in spans), max(high for _, high in spans)
+
+
+def kept(call: Call, made: Operand | list[Operand]) -> Operand | list[Operand]:
+    """Give results the element type of the operands, as ``Types`` of the operator says."""
+    types = TYPES[call.op]
+    if types not in (Types.MOVE, Types.SAME):
+        return made
+    dtype = next(each.dtype for each in call.operands if isinstance(each, Value))
+    # Padding adds entries of its own.
+    entries = [each for each in call.operands if each is not None and str(each.dtype).endswith(dtype)]
+    span = joined(torch.zeros(1), *entries) if types is Types.MOVE and dtype != "float32" else ANY
+
+    def typed(value: Operand) -> Operand:
+        if not isinstance(value, Value) or dtype == "float32":
+            return value
+        return value.typed(dtype, value.span if types is Types.SAME else span)
+
+    return [typed(each) for each in made] if isinstance(made, list) else typed(made)
 
 
 def check_attributes(node: Any, opset: int, where: str) -> None:

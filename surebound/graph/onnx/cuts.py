@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from surebound.graph.onnx.build import Value, check_size
-from surebound.graph.onnx.call import Call, Operand, translates
+from surebound.graph.onnx.call import Call, Operand, Types, translates
+from surebound.graph.onnx.places import chosen_by
 
 
 def _axis_view(call: Call, x: Value, axis: int) -> tuple[Value, int]:
@@ -19,7 +21,7 @@ def _with_size(x: Value, axis: int, size: int) -> tuple[int, ...]:
     return (*x.shape[:axis], size, *x.shape[axis + 1 :])
 
 
-@translates("Split", reads=("axis", "split", "num_outputs"))
+@translates("Split", reads=("axis", "split", "num_outputs"), types=Types.MOVE)
 def _split(call: Call) -> Operand | list[Operand]:
     x = call.x
     axis = call.axis(int(call.attribute("axis", 0)), len(x.shape))
@@ -41,7 +43,7 @@ def _split(call: Call) -> Operand | list[Operand]:
     return pieces
 
 
-@translates("Slice", reads=("starts", "ends", "axes"))
+@translates("Slice", reads=("starts", "ends", "axes"), types=Types.MOVE)
 def _slice(call: Call) -> Operand:
     x, rank = call.x, len(call.x.shape)
     starts, ends = call.integers(1, "starts"), call.integers(2, "ends")
@@ -68,22 +70,27 @@ def _slice(call: Call) -> Operand:
     return x
 
 
-@translates("Gather", reads=("axis",))
+@translates("Gather", reads=("axis",), types=Types.OWN)
 def _gather(call: Call) -> Operand:
-    x, index = call.x, call.constant(1)
-    if index is None or index.is_floating_point():
+    data, index = call.operand(0), call.operand(1)
+    if data is None or index is None or (isinstance(index, Tensor) and index.is_floating_point()):
         raise call.refuse("its indices must be whole numbers")
-    axis = call.axis(int(call.attribute("axis", 0)), len(x.shape))
+    axis = call.axis(int(call.attribute("axis", 0)), len(data.shape))
+    if isinstance(index, Value):
+        if not isinstance(data, Tensor) or axis or data.dtype != torch.float32:
+            raise call.refuse("indices that depend on the input are supported for rows of a float32 constant")
+        return chosen_by(call, data, index)
+    x = call.x
     size = x.shape[axis]
     if not index.numel() or int(index.min()) < -size or int(index.max()) >= size:
         raise call.refuse(f"indices outside an axis of {size}")
     held, at = _axis_view(call, x, axis)
     flat = (index.flatten().long()) % size
     made = call.emit("index_select.default", held, at, flat)
-    return made.reshaped((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
+    return made.reshaped((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])).typed(x.dtype, x.span)
 
 
-@translates("Pad", reads=("pads", "mode", "value"))
+@translates("Pad", reads=("pads", "mode", "value"), types=Types.MOVE)
 def _pad(call: Call) -> Operand:
     x, rank = call.x, len(call.x.shape)
     pads, mode = call.integers(1, "pads"), call.attribute("mode", "constant")

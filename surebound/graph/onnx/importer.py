@@ -13,26 +13,39 @@ import torch
 from torch import Tensor
 
 from surebound.errors import GraphError, UnsupportedOperatorError, first_line
-from surebound.graph.onnx import arithmetic, cuts, layers, shapes
+from surebound.graph.onnx import arithmetic, composite, cuts, layers, logic, places, shapes
 from surebound.graph.onnx.build import Builder, ImportedNetwork, Value, broadcast, check_size
-from surebound.graph.onnx.call import TRANSLATIONS, Call, Operand, attributes_of, check_attributes
+from surebound.graph.onnx.call import (
+    TRANSLATIONS,
+    TYPES,
+    WHOLE,
+    Call,
+    Operand,
+    Types,
+    attributes_of,
+    check_attributes,
+    kept,
+)
 from surebound.graph.onnx.file import Model, tensor_of
 
 __all__ = ["FOLDED", "Environment", "import_model", "imported", "network_of", "operators"]
 
-_LOADED = (arithmetic, cuts, layers, shapes)  # each fills TRANSLATIONS
+_LOADED = (arithmetic, composite, cuts, layers, logic, places, shapes)  # each fills TRANSLATIONS
 
 #: Operators whose result on constants is exact or correctly rounded, so that every implementation agrees on it.
 FOLDED = frozenset(
     {
-        "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand",
-        "Flatten", "Floor", "Gather", "Greater", "Identity", "Less", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or",
-        "Pad", "Range", "Reciprocal", "Relu", "Reshape", "Round", "Shape", "Sign", "Size", "Slice", "Split", "Sqrt",
-        "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where",
+        "Abs", "Add", "And", "ArgMax", "ArgMin", "Cast", "Ceil", "Clip", "Compress", "Concat", "Constant",
+        "ConstantOfShape", "DepthToSpace", "DequantizeLinear", "Div", "Equal", "Expand", "EyeLike", "Flatten",
+        "Floor", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "IsInf", "IsNaN",
+        "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot", "Or", "Pad", "Range",
+        "Reciprocal", "ReduceMax", "ReduceMin", "Relu", "Reshape", "Round", "ScatterElements", "ScatterND", "Shape",
+        "Sign", "Size", "Slice", "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Trilu",
+        "Unsqueeze", "Where", "Xor",
     }
 )  # fmt: skip
 #: Those that are exact on whole numbers.
-_WHOLE = frozenset({"ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin", "MatMul", "Sum"})
+_ON_WHOLE = frozenset({"CumSum", "ReduceProd", "ReduceSum", "MatMul", "Sum"})
 
 
 @dataclass(frozen=True)
@@ -59,8 +72,8 @@ def operators() -> list[str]:
 
 def import_model(builder: Builder, model: Model, inputs: Sequence[Value]) -> Environment:
     """Write a model into a Graph, its inputs given as values of the declared shapes."""
-    _check_types(model)
-    known = (set(TRANSLATIONS) | FOLDED | _WHOLE) if model.nodes else set()
+    _check_types(model, inputs)
+    known = (set(TRANSLATIONS) | FOLDED | _ON_WHOLE) if model.nodes else set()
     missing = sorted({node.op_type for node in model.nodes} - known)
     if missing:
         raise UnsupportedOperatorError(
@@ -87,7 +100,7 @@ def refused(model: Model) -> list[Any]:
     varying, found = {each.name for each in model.inputs}, []
     for node in model.nodes:
         varies = not varying.isdisjoint(node.input)
-        if node.op_type not in TRANSLATIONS and (varies or node.op_type not in FOLDED | _WHOLE):
+        if node.op_type not in TRANSLATIONS and (varies or node.op_type not in FOLDED | _ON_WHOLE):
             found.append(node)
         if varies and node.op_type not in ("Shape", "Size"):
             varying.update(node.output)
@@ -112,9 +125,10 @@ def imported(model: Model) -> tuple[Environment, ImportedNetwork]:
     return env, builder.finish(env.value(model.outputs[0][0]))
 
 
-def _check_types(model: Model) -> None:
-    wrong = [f"{each.name!r} is {each.dtype}" for each in model.inputs if each.dtype != "float32"]
-    wrong += [f"{name!r} is {dtype}" for name, dtype in model.outputs if dtype != "float32"]
+def _check_types(model: Model, inputs: Sequence[Value]) -> None:
+    given = zip(model.inputs, inputs, strict=True)
+    wrong = [f"{each.name!r} is {each.dtype}" for each, value in given if each.dtype != value.dtype]
+    wrong += [f"{name!r} is {dtype}" for name, dtype in model.outputs if dtype not in ("float32", *WHOLE)]
     if wrong:
         raise GraphError(f"{model.source}: {', '.join(wrong)}; only float32 networks are supported")
 
@@ -126,15 +140,28 @@ def _step(builder: Builder, model: Model, node: Any, env: dict[str, Operand]) ->
     except KeyError as error:
         raise GraphError(f"{where} reads {error.args[0]!r}, which nothing computes") from None
     results = _results(node, where)
+    made: Any = None
     if not any(isinstance(each, Value) for each in operands):
-        made: Any = _fold(model, node, operands, where)
-    else:
+        made = _fold(model, node, operands, where)
+        if made is None:  # bounded like what varies: they hold of every implementation
+            place = doubtful(operands)
+            constant = None if place is None else operands[place]
+            if place is None or not isinstance(constant, Tensor) or node.op_type not in TRANSLATIONS:
+                raise GraphError(
+                    f"{where} computes a constant in an arithmetic that differs between implementations; "
+                    "fold the constants of the model first (onnxsim, or export with constant folding)"
+                )
+            operands[place] = builder.spread(constant, bounded=True)
+    if made is None:
         if node.op_type not in TRANSLATIONS:
             raise UnsupportedOperatorError(f"{where} depends on the input; there it cannot be imported")
         check_attributes(node, model.opset, where)
         call = Call(node.op_type, attributes_of(node), operands, len(results), model.opset, builder, where)
+        wrong = [each.dtype for each in operands if isinstance(each, Value) and each.whole]
+        if wrong and TYPES[node.op_type] is Types.FLOAT:
+            raise GraphError(f"{where} reads {wrong[0]} values that depend on the input; it is supported for float32")
         try:
-            made = TRANSLATIONS[node.op_type](call)
+            made = kept(call, TRANSLATIONS[node.op_type](call))
         except GraphError:
             raise
         except (RuntimeError, ValueError, TypeError, IndexError, OverflowError) as error:
@@ -153,22 +180,36 @@ def _results(node: Any, where: str) -> list[str]:
     return names
 
 
-def _fold(model: Model, node: Any, operands: Sequence[Operand | None], where: str) -> list[Tensor]:
-    """Compute a call on constants."""
+def doubtful(operands: Sequence[Operand | None]) -> int | None:
+    """Return the place of the constant that is bounded like what varies where implementations may differ."""
+    floats = [isinstance(each, Tensor) and each.dtype == torch.float32 for each in operands]
+    return floats.index(True) if True in floats else None
+
+
+def _fold(model: Model, node: Any, operands: Sequence[Operand | None], where: str) -> list[Tensor] | None:
+    """Compute a call on constants; None if implementations may differ."""
     tensors = [each if isinstance(each, Tensor) else None for each in operands]
     if node.op_type == "Constant":
         return [_constant(node, where)]
     whole = all(each is None or not each.is_floating_point() for each in tensors)
-    if node.op_type not in FOLDED and not (whole and node.op_type in _WHOLE):
-        raise GraphError(
-            f"{where} computes a constant in an arithmetic that differs between implementations; "
-            "fold the constants of the model first (onnxsim, or export with constant folding)"
-        )
+    if node.op_type not in FOLDED and not (whole and node.op_type in _ON_WHOLE) and not _one_term(node, tensors):
+        return None
     _check_folding(node, tensors, where)
     made = _reference(model, node, tensors, where)
     if any(each.is_floating_point() and each.dtype != torch.float32 for each in made):
         raise GraphError(f"{where} makes {made[0].dtype} numbers; weights are float32")
     return made
+
+
+def _one_term(node: Any, tensors: Sequence[Tensor | None]) -> bool:
+    """Is it a product of matrices in which every sum has one term at most, and that one is exact?"""
+    if node.op_type != "MatMul" or any(each is None or each.dim() == 0 for each in tensors):
+        return False
+    a, b = (each.double() for each in tensors if each is not None)
+    if not bool((torch.matmul((a != 0).double(), (b != 0).double()) <= 1).all()):
+        return False
+    product = torch.matmul(a, b)
+    return torch.equal(product, product.float().double())
 
 
 def _constant(node: Any, where: str) -> Tensor:
@@ -195,6 +236,8 @@ def _check_folding(node: Any, tensors: Sequence[Tensor | None], where: str) -> N
     if node.op_type == "Range" and all(each is not None for each in tensors):
         start, limit, delta = (float(each) for each in tensors if each is not None)
         check_size([math.ceil(abs((limit - start) / delta)) if delta else 1 << 62], where)
+    if node.op_type == "OneHot" and first is not None and second is not None:
+        check_size([first.numel(), max(1, int(second.reshape(-1)[0]))], where)
     shapes = [each.shape for each in tensors if each is not None]
     if node.op_type in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Where", "Equal", "Less", "Greater"):
         check_size(broadcast(shapes, where), where)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from surebound.graph.onnx.build import Value, broadcast, check_size
-from surebound.graph.onnx.call import Call, Operand, translates
+from surebound.graph.onnx.call import Call, Operand, Types, translates
 
 
-@translates("Identity", "Dropout", reads=("ratio", "seed"))
+@translates("Identity", "Dropout", reads=("ratio", "seed"), types=Types.MOVE)
 def _identity(call: Call) -> Operand | list[Operand]:
     if call.results > 1:
         raise call.refuse("its mask is used; it has none in evaluation mode")
@@ -20,25 +21,18 @@ def _identity(call: Call) -> Operand | list[Operand]:
     return call.x
 
 
-@translates("Cast", reads=("to",))
-def _cast(call: Call) -> Operand:
-    if call.attribute("to") != 1:
-        raise call.refuse("it converts the network's float32 values; only float32 is supported")
-    return call.x
-
-
-@translates("Shape", reads=("start", "end"))
+@translates("Shape", reads=("start", "end"), types=Types.OWN)
 def _shape(call: Call) -> Operand:
     whole = torch.tensor(call.x.shape, dtype=torch.int64)
     return whole[call.attribute("start", 0) : call.attribute("end", len(whole))].clone()
 
 
-@translates("Size")
+@translates("Size", types=Types.OWN)
 def _size(call: Call) -> Operand:
     return torch.tensor(math.prod(call.x.shape), dtype=torch.int64)
 
 
-@translates("Reshape", reads=("allowzero", "shape"))
+@translates("Reshape", reads=("allowzero", "shape"), types=Types.MOVE)
 def _reshape(call: Call) -> Operand:
     x, wanted = call.x, call.integers(1, "shape")
     if wanted is None:
@@ -57,14 +51,14 @@ def _reshape(call: Call) -> Operand:
     return x.reshaped(wanted)
 
 
-@translates("Flatten", reads=("axis",))
+@translates("Flatten", reads=("axis",), types=Types.MOVE)
 def _flatten(call: Call) -> Operand:
     x, axis, rank = call.x, int(call.attribute("axis", 1)), len(call.x.shape)
     axis = rank if axis == rank else call.axis(axis, rank) if rank else 0
     return x.reshaped((math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
-@translates("Squeeze", reads=("axes",))
+@translates("Squeeze", reads=("axes",), types=Types.MOVE)
 def _squeeze(call: Call) -> Operand:
     x, axes = call.x, call.integers(1, "axes")
     if axes is None:
@@ -75,7 +69,7 @@ def _squeeze(call: Call) -> Operand:
     return x.reshaped([n for i, n in enumerate(x.shape) if i not in drop])
 
 
-@translates("Unsqueeze", reads=("axes",))
+@translates("Unsqueeze", reads=("axes",), types=Types.MOVE)
 def _unsqueeze(call: Call) -> Operand:
     x, axes = call.x, call.integers(1, "axes") or []
     rank = len(x.shape) + len(axes)
@@ -86,7 +80,7 @@ def _unsqueeze(call: Call) -> Operand:
     return x.reshaped([1 if i in new else next(rest) for i in range(rank)])
 
 
-@translates("Transpose", reads=("perm",))
+@translates("Transpose", reads=("perm",), types=Types.MOVE)
 def _transpose(call: Call) -> Operand:
     x, rank = call.x, len(call.x.shape)
     order = [call.axis(int(i), rank) for i in call.attribute("perm") or reversed(range(rank))]
@@ -100,7 +94,7 @@ def _transpose(call: Call) -> Operand:
     return call.emit("permute.default", call.builder.full(x), [0, *(i + 1 for i in order)]).reshaped(shape)
 
 
-@translates("Expand", "Tile")
+@translates("Expand", "Tile", types=Types.MOVE)
 def _expand(call: Call) -> Operand:
     x, wanted = call.x, call.integers(1)
     if wanted is None or any(n < 1 for n in wanted):
@@ -119,7 +113,7 @@ def _expand(call: Call) -> Operand:
     return call.emit("expand.default", padded, [-1, *shape])
 
 
-@translates("Concat", reads=("axis",))
+@translates("Concat", reads=("axis",), types=Types.MOVE)
 def _concat(call: Call) -> Operand:
     parts = [each for each in call.operands if each is not None]
     rank = len(parts[0].shape)
@@ -127,30 +121,16 @@ def _concat(call: Call) -> Operand:
     batched = axis > 0 and all(len(p.shape) == rank and p.shape[0] == 1 for p in parts)
     shapes = [tuple(p.shape[1:]) if batched else tuple(p.shape) for p in parts]
     held = [
-        call.held(p, s) if isinstance(p, Value) else _float(call, p).reshape(s)
+        call.held(p, s) if isinstance(p, Value) else call.number_like(p).reshape(s)
         for p, s in zip(parts, shapes, strict=True)
     ]
     if any(isinstance(each, Tensor) for each in held):
-        held = [each if isinstance(each, Value) else _spread(call, each) for each in held]
+        held = [each if isinstance(each, Value) else call.builder.spread(each) for each in held]
     try:
         made = call.emit("cat.default", held, axis if batched else axis + 1)
     except RuntimeError as error:
         raise call.refuse(f"shapes {', '.join(str(list(p.shape)) for p in parts)} along axis {axis}") from error
     return made.reshaped((1, *made.item)) if batched else made
-
-
-def _spread(call: Call, constant: Tensor) -> Value:
-    """Give a constant a batch axis, to stand beside values that vary: zeros shaped after the input, plus it; exact."""
-    builder, size = call.builder, math.prod(constant.shape)
-    first = builder.call("slice.Tensor", builder.view(builder.input, (math.prod(builder.shape),)), 1, 0, 1)
-    zeros = builder.call("zeros_like.default", builder.call("expand.default", first, [-1, size]))
-    return builder.view(builder.call("add.Tensor", zeros, constant.reshape(-1)), tuple(constant.shape))
-
-
-def _float(call: Call, constant: Tensor) -> Tensor:
-    if constant.dtype != torch.float32:
-        raise call.refuse(f"it mixes the network's float32 values with {constant.dtype}")
-    return constant
 
 
 _REDUCTIONS = {
@@ -161,7 +141,7 @@ _REDUCTIONS = {
 }
 
 
-@translates(*_REDUCTIONS, reads=("axes", "keepdims", "noop_with_empty_axes"))
+@translates(*_REDUCTIONS, reads=("axes", "keepdims", "noop_with_empty_axes"), types=Types.SAME)
 def _reduce(call: Call) -> Operand:
     x, rank = call.x, len(call.x.shape)
     axes = call.integers(1, "axes")
@@ -179,22 +159,14 @@ def _reduce(call: Call) -> Operand:
     batched = x.shape[0] == 1
     held = call.held(x, x.shape[1:]) if batched else call.builder.full(x)
     at = [i if batched else i + 1 for i in real]
-    return call.emit(_REDUCTIONS[call.op], held, at, True).reshaped(shape)
+    if call.op == "ReduceMean" and x.whole:
+        raise call.refuse(f"a mean of {x.dtype} numbers is not supported")
+    made = call.emit(_REDUCTIONS[call.op], held, at, True).reshaped(shape)
+    terms = math.prod(x.shape[i] for i in real) if call.op == "ReduceSum" else 1
+    return replace(made, span=(terms * x.span[0], terms * x.span[1]))
 
 
-@translates("Where")
-def _where(call: Call) -> Operand:
-    condition = call.constant(0)
-    if condition is None or condition.dtype != torch.bool:
-        raise call.refuse("its condition must be constant truth values")
-    a, b = call.operand(1), call.operand(2)
-    if a is None or b is None:
-        raise call.refuse("it needs two alternatives")
-    (mask, left, right), shape = call.aligned(condition, a, b)
-    return call.emit("where.self", mask, left, right).reshaped(shape)
-
-
-@translates("DepthToSpace", "SpaceToDepth", reads=("blocksize", "mode"))
+@translates("DepthToSpace", "SpaceToDepth", reads=("blocksize", "mode"), types=Types.MOVE)
 def _blocks(call: Call) -> Operand:
     x, size = call.image(call.x), int(call.attribute("blocksize", 1))
     if len(x.item) != 3 or size < 1:

@@ -1,4 +1,4 @@
-"""Lines around functions that rise in steps: one jump between two lines through its ends, many between two diagonals."""
+"""Lines around functions that rise in steps: one jump between lines through its ends, many between two diagonals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from surebound.interval import Interval
 from surebound.numerics import FEW_ROUNDINGS, Soundness, round_down
 from surebound.rules.registry import Context
 from surebound.rules.relax.lines import Lines, lines
-
 
 #: Narrower intervals, by their size, get flat lines.
 STEEPEST = 2.0**-12  # heuristic: coefficients of steep lines are large, and so is what their rounding costs

@@ -1,0 +1,155 @@
+"""Translations of operators that are compositions of others: norms, normalisation by own statistics, quantisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from surebound.graph.onnx.build import Shape, Value
+from surebound.graph.onnx.call import WHOLE, Call, Operand, Types, translates
+
+
+def _axes(call: Call, given: Sequence[int] | None) -> tuple[list[int], Shape]:
+    """Return the axes to reduce, counted from the front, and the result's shape; none given: all."""
+    rank = len(call.x.shape)
+    drop = sorted({call.axis(a, rank) for a in given}) if given else list(range(rank))
+    keep = bool(call.attribute("keepdims", 1))
+    shape = [1 if i in drop else n for i, n in enumerate(call.x.shape)]
+    return drop, tuple(shape if keep else [n for i, n in enumerate(call.x.shape) if i not in drop])
+
+
+@translates(
+    "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp",
+    reads=("axes", "keepdims", "noop_with_empty_axes"),
+)  # fmt: skip
+def _norm(call: Call) -> Operand:
+    axes = call.integers(1, "axes")
+    if not axes and call.attribute("noop_with_empty_axes", 0):
+        raise call.refuse("noop_with_empty_axes=1 without axes is not supported")
+    drop, shape = _axes(call, axes)
+    x, at = call.builder.full(call.x), [axis + 1 for axis in drop]
+    if call.op == "ReduceLogSumExp":
+        return call.emit("logsumexp.default", x, at, True).reshaped(shape)
+    if call.op == "ReduceL2":
+        return call.emit("linalg_vector_norm.default", x, 2, at, True).reshaped(shape)
+    if call.op != "ReduceLogSum":
+        x = call.emit("abs.default", x) if call.op == "ReduceL1" else call.emit("pow.Tensor_Scalar", x, 2)
+    total = call.emit("sum.dim_IntList", x, at, True)
+    return (call.emit("log.default", total) if call.op == "ReduceLogSum" else total).reshaped(shape)
+
+
+@translates("LpNormalization", reads=("axis", "p"))
+def _lp_normalization(call: Call) -> Operand:
+    x, axis = call.x, call.axis(int(call.attribute("axis", -1)), len(call.x.shape))
+    held = call.builder.full(x)
+    norm = call.emit("linalg_vector_norm.default", held, int(call.attribute("p", 2)), [axis + 1], True)
+    return call.emit("div.Tensor", held, norm).reshaped(x.shape)
+
+
+def _standardised(call: Call, x: Value, axes: list[int], eps: float) -> Value:
+    """Subtract the mean over axes and divide by the root of the variance plus eps."""
+    apart = call.emit("sub.Tensor", x, call.emit("mean.dim", x, axes, True))
+    variance = call.emit("mean.dim", call.emit("pow.Tensor_Scalar", apart, 2), axes, True)
+    return call.emit("div.Tensor", apart, _root(call, variance, eps))
+
+
+def _root(call: Call, square: Value, eps: float) -> Value:
+    return call.emit("sqrt.default", call.emit("add.Tensor", square, torch.tensor(eps)))
+
+
+def _scaled(call: Call, x: Value, scale: Tensor | None, shift: Tensor | None) -> Value:
+    made = x if scale is None else call.emit("mul.Tensor", x, scale)
+    return made if shift is None else call.emit("add.Tensor", made, shift)
+
+
+@translates("LayerNormalization", "RMSNormalization", reads=("axis", "epsilon", "stash_type"))
+def _layer_norm(call: Call) -> Operand:
+    if call.results > 1:
+        raise call.refuse("its mean and deviation are used; only the first result is supported")
+    x, rank = call.builder.full(call.x), len(call.x.shape)
+    axes = [a + 1 for a in range(call.axis(int(call.attribute("axis", -1)), rank), rank)]
+    eps = float(call.attribute("epsilon", 1e-5))
+    if call.op == "RMSNormalization":
+        mean = call.emit("mean.dim", call.emit("pow.Tensor_Scalar", x, 2), axes, True)
+        made = call.emit("div.Tensor", x, _root(call, mean, eps))
+    else:
+        made = _standardised(call, x, axes, eps)
+    return _scaled(call, made, call.weight(1), call.constant(2)).reshaped(call.x.shape)
+
+
+@translates("InstanceNormalization", reads=("epsilon",))
+def _instance_norm(call: Call) -> Operand:
+    x = call.image(call.x)
+    rank = len(x.item)
+    made = _standardised(call, x, list(range(2, rank + 1)), float(call.attribute("epsilon", 1e-5)))
+    scale, shift = (call.weight(i).reshape(-1, *([1] * (rank - 1))) for i in (1, 2))
+    return call.from_image(_scaled(call, made, scale, shift))
+
+
+@translates("CumSum", reads=("exclusive", "reverse"))
+def _cumsum(call: Call) -> Operand:
+    given = call.constant(1)
+    if given is None or call.attribute("exclusive", 0) or call.attribute("reverse", 0):
+        raise call.refuse("only plain cumulated sums along a constant axis are supported")
+    axis = call.axis(int(given), len(call.x.shape))
+    return call.emit("cumsum.default", call.builder.full(call.x), axis + 1)
+
+
+@translates("Mod", reads=("fmod",), types=Types.SAME)
+def _mod(call: Call) -> Operand:
+    """Translate a - n b with a whole number n: the quotient cut towards 0, or downwards for whole numbers."""
+    x, divisor = call.x, call.constant(1)
+    if divisor is None or bool((divisor == 0).any()):
+        raise call.refuse("its divisor must be constant and not 0")
+    (a, b), shape = call.aligned(x, call.number_like(divisor))
+    step = "trunc.default" if call.attribute("fmod", 0) else "floor.default"
+    count = call.emit(step, call.emit("div.Tensor", a, b))
+    made = call.emit("sub.Tensor", a, call.emit("mul.Tensor", count, b))
+    return made.reshaped(shape)
+
+
+@translates("Shrink", reads=("bias", "lambd"))
+def _shrink(call: Call) -> Operand:
+    x, bias, size = call.x, float(call.attribute("bias", 0.0)), float(call.attribute("lambd", 0.5))
+    shift, zero = torch.tensor(bias), torch.tensor(0.0)
+    high = call.emit("where.self", call.emit("gt.Scalar", x, size), call.emit("sub.Tensor", x, shift), zero)
+    low = call.emit("add.Tensor", x, shift)
+    return call.emit("where.self", call.emit("lt.Scalar", x, -size), low, high).reshaped(x.shape)
+
+
+def _along(call: Call, values: Tensor, axis: int) -> Tensor:
+    """Return numbers per tensor, or per entry of an axis, as they broadcast."""
+    if values.numel() == 1:
+        return values.reshape(())
+    axis = call.axis(axis, len(call.x.shape))
+    if values.dim() != 1 or values.numel() != call.x.shape[axis]:
+        raise call.refuse(f"scales of shape {list(values.shape)} for axis {axis} of {list(call.x.shape)}")
+    return values.reshape(-1, *([1] * (len(call.x.shape) - axis - 1)))
+
+
+@translates("QuantizeLinear", reads=("axis", "saturate"), types=Types.OWN)
+def _quantize(call: Call) -> Operand:
+    x, scale, zero = call.x, call.weight(1), call.constant(2)
+    kind = "uint8" if zero is None else str(zero.dtype).removeprefix("torch.")
+    if kind not in ("uint8", "int8") or x.whole:
+        raise call.refuse(f"to {kind}; float32 to uint8 and int8 are supported")
+    axis = int(call.attribute("axis", 1)) if scale.numel() > 1 else 0
+    (held, size), shape = call.aligned(x, _along(call, scale, axis))
+    made = call.emit("round.default", call.emit("div.Tensor", held, size))
+    if zero is not None and bool(zero.any()):
+        made = call.emit("add.Tensor", made, call.number_of(_along(call, zero, axis)))
+        made = call.emit("round.default", made)  # whole again: what follows may jump
+    first, beyond = WHOLE[kind]
+    return call.emit("clamp.default", made, first, beyond - 1).reshaped(shape).typed(kind, (first, beyond - 1))
+
+
+@translates("DequantizeLinear", reads=("axis",), types=Types.OWN)
+def _dequantize(call: Call) -> Operand:
+    x, scale, zero = call.x, call.weight(1), call.constant(2)
+    axis = int(call.attribute("axis", 1)) if scale.numel() > 1 else 0
+    (held, size), shape = call.aligned(x, _along(call, scale, axis))
+    if zero is not None and bool(zero.any()):
+        held = call.emit("sub.Tensor", held, call.number_of(_along(call, zero, axis)))
+    return call.emit("mul.Tensor", held, size).reshaped(shape).typed("float32")

@@ -1,0 +1,116 @@
+"""Hand-made models of operators that compare, count, convert, and read or write at positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.vnnlib.onnx_cases import Case, one, positive, weight, whole
+
+FLOAT, INT8, INT32, INT64, BOOL, UINT8 = 1, 3, 6, 7, 9, 2
+
+
+def cast(name: str, to: int, result: str) -> tuple[str, list[str], list[str], dict[str, Any]]:
+    return "Cast", [name], [result], {"to": to}
+
+
+def compared(op: str, *constants: np.ndarray, shape: tuple[int, ...] = (1, 6), **kw: Any) -> Case:
+    """One call on x and a constant whose result is a truth value, as numbers."""
+    named = {f"c{i}": each for i, each in enumerate(constants)}
+    calls = ((op, ["x", *named], ["h"], kw), cast("h", FLOAT, "y"))
+    return Case(f"{op} {shape}", shape, calls, named)
+
+
+def both(op: str, name: str) -> Case:
+    """Truth values of two comparisons of x, joined."""
+    calls = (
+        ("Greater", ["x", "c"], ["a"], {}), ("Less", ["x", "d"], ["b"], {}), (op, ["a", "b"], ["h"], {}),
+        cast("h", FLOAT, "y"),
+    )  # fmt: skip
+    return Case(name, (1, 6), calls, {"c": weight(6), "d": weight(6)})
+
+
+def floats(*values: float) -> np.ndarray:
+    return np.array(values, dtype=np.float32)
+
+
+def arg(op: str, shape: tuple[int, ...], axis: int, **kw: Any) -> Case:
+    calls = ((op, ["x"], ["h"], {"axis": axis, **kw}), cast("h", FLOAT, "y"))
+    return Case(f"{op} {axis} of {shape} {kw}", shape, calls)
+
+
+_SCALED = (("Mul", ["x", "ten"], ["t"], {}), cast("t", INT64, "n"))  # whole numbers from -9 to 9
+_TEN = {"ten": floats(10)}
+
+STEPS = [
+    *[one(op, (1, 6)) for op in ("Floor", "Ceil", "Round")],
+    *[
+        compared(op, weight(6)) for op in ("Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal")
+    ],
+    compared("Greater", floats(0)),
+    both("And", "And"), both("Or", "Or"), both("Xor", "Xor"),
+    Case("Not", (1, 6), (("Greater", ["x", "c"], ["a"], {}), ("Not", ["a"], ["h"], {}), cast("h", FLOAT, "y")),
+         {"c": weight(6)}),
+    Case("Where by x", (1, 6), (("Greater", ["x", "c"], ["a"], {}), ("Where", ["a", "x", "d"], ["y"], {})),
+         {"c": weight(6), "d": weight(6)}),
+    Case("Where of whole numbers", (1, 6),
+         (("Greater", ["x", "c"], ["a"], {}), ("Where", ["a", "p", "q"], ["h"], {}), cast("h", FLOAT, "y")),
+         {"c": weight(6), "p": whole(1, 2, 3, 4, 5, 6), "q": whole(-3)}),
+    *[Case(f"Cast to {to}", (1, 6), (("Mul", ["x", "ten"], ["t"], {}), cast("t", to, "n"), cast("n", FLOAT, "y")), _TEN)
+      for to in (INT64, INT32, INT8, BOOL)],
+    Case("Cast to uint8", (1, 6), (("Abs", ["x"], ["a"], {}), ("Mul", ["a", "ten"], ["t"], {}), cast("t", UINT8, "n"),
+                                   cast("n", FLOAT, "y")), _TEN),
+    Case("Cast of whole numbers", (1, 6), (*_SCALED, cast("n", INT32, "i"), cast("i", BOOL, "b"), cast("b", INT64, "j"),
+                                           cast("j", FLOAT, "y")), _TEN),
+    *[Case(f"{op} of whole numbers", (1, 6), (*_SCALED, (op, ["n", "k"], ["m"], {}), cast("m", FLOAT, "y")),
+           {**_TEN, "k": whole(2, 3, -2, 5, 1, 7)}) for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Mod")],
+    *[Case(f"{op} of whole numbers compared", (1, 6), (*_SCALED, (op, ["n", "k"], ["b"], {}), cast("b", FLOAT, "y")),
+           {**_TEN, "k": whole(2, 3, -2, 5, 1, 0)}) for op in ("Equal", "Greater", "Less")],
+    *[Case(f"{op} of a whole number", (1, 6), (*_SCALED, (op, ["n"], ["m"], {}), cast("m", FLOAT, "y")), _TEN)
+      for op in ("Abs", "Neg", "Sign")],
+    Case("moves of whole numbers", (1, 6),
+         (*_SCALED, ("Reshape", ["n", "two"], ["r"], {}), ("Transpose", ["r"], ["t2"], {}),
+          ("Concat", ["t2", "k"], ["c"], {"axis": 0}), ("Gather", ["c", "at"], ["g"], {"axis": 0}),
+          cast("g", FLOAT, "y")),
+         {**_TEN, "two": whole(2, 3), "k": whole(5, 6).reshape(1, 2), "at": whole(3, 0)}),
+    Case("ReduceSum of whole numbers", (2, 6),
+         (*_SCALED, ("ReduceSum", ["n", "axis"], ["s"], {"keepdims": 0}), cast("s", FLOAT, "y")),
+         {**_TEN, "axis": whole(1)}),
+    arg("ArgMax", (1, 2), 1), arg("ArgMax", (1, 5), 1, keepdims=0), arg("ArgMax", (1, 3, 2, 4), 1),
+    arg("ArgMax", (2, 3, 4), 0), arg("ArgMax", (2, 3, 4), 2, select_last_index=1), arg("ArgMin", (1, 4, 3), 1),
+    arg("ArgMin", (1, 2, 3), 1, select_last_index=1), arg("ArgMax", (1, 1, 3), 1),
+    Case("OneHot", (1, 4, 3), (("ArgMax", ["x"], ["h"], {"axis": 1}), ("OneHot", ["h", "d", "v"], ["y"], {"axis": -1})),
+         {"d": whole(5), "v": floats(-0.5, 2)}),
+    Case("OneHot of any number", (1, 6),
+         (*_SCALED, ("OneHot", ["n", "d", "v"], ["h"], {"axis": 1}), cast("h", FLOAT, "y")),
+         {**_TEN, "d": whole(4), "v": whole(0, 1)}),
+    Case("Gather by x", (1, 4), (("ArgMax", ["x"], ["h"], {"axis": 1}), ("Gather", ["w", "h"], ["y"], {})),
+         {"w": weight(4, 3)}),
+    one("GatherND", (2, 3, 4), np.array([[0, 1], [1, -1]], np.int64)),
+    one("GatherElements", (2, 3), np.array([[0, 1], [2, -1]], np.int64), axis=1),
+    one("ScatterND", (2, 3), np.array([[0, 1], [1, 0]], np.int64), weight(2)),
+    one("ScatterND", (2, 3), np.array([[1]], np.int64), weight(1, 3), name="ScatterND of rows"),
+    one("ScatterElements", (2, 3), np.array([[0, 2]], np.int64), weight(1, 2), axis=1),
+    one("Scatter", (2, 3), np.array([[0, 2]], np.int64), weight(1, 2), axis=1, opset=10),
+    one("Compress", (2, 3), np.array([True, False, True]), axis=1),
+    one("Compress", (2, 3), np.array([True, False, True, True]), name="Compress all"),
+    one("Trilu", (3, 4), opset=14), one("Trilu", (3, 4), np.array(1, np.int64), upper=0, opset=14, name="Trilu lower"),
+    *[one(op, (2, 3, 4), axes=[1])
+      for op in ("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")],
+    one("ReduceL1", (2, 3, 4), keepdims=0, name="ReduceL1 of all"),
+    one("LpNormalization", (2, 4), axis=1, p=2),
+    one("LayerNormalization", (1, 3, 6), positive(6), weight(6), opset=17),
+    one("RMSNormalization", (1, 3, 6), positive(6), opset=23),
+    one("InstanceNormalization", (1, 3, 6), positive(3), weight(3)),
+    one("CumSum", (2, 5), np.array(1, np.int64)),
+    one("Mod", (1, 6), positive(6), fmod=1),
+    one("Shrink", (1, 6), lambd=0.3, bias=0.1), one("Shrink", (1, 6), lambd=0.3, bias=0.3, name="Shrink softly"),
+    Case("QuantizeLinear", (1, 6),
+         (("QuantizeLinear", ["x", "s", "z"], ["q"], {}), ("DequantizeLinear", ["q", "s", "z"], ["y"], {})),
+         {"s": np.array(0.01, np.float32), "z": np.array(128, np.uint8)}),
+    Case("QuantizeLinear along an axis", (1, 3, 2),
+         (("QuantizeLinear", ["x", "s", "z"], ["q"], {"axis": 1}),
+          ("DequantizeLinear", ["q", "s", "z"], ["y"], {"axis": 1})),
+         {"s": floats(0.01, 0.02, 0.005), "z": np.array([0, 3, -5], np.int8)}),
+]  # fmt: skip
