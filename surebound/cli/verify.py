@@ -34,7 +34,9 @@ def verify(
     serialise_assignments: Annotated[
         Path | None, typer.Option(help="Write a satisfying assignment to this folder, as TensorProto.")
     ] = None,
-    onnx: Annotated[Path | None, typer.Option(help="An ONNX file, with --vnnlib.")] = None,
+    onnx: Annotated[
+        str | None, typer.Option(help="An ONNX file, with --vnnlib; or several as [('f', 'a.onnx'), ('g', 'b.onnx')].")
+    ] = None,
     vnnlib: Annotated[Path | None, typer.Option(help="A query about the --onnx network.")] = None,
     result_file: Annotated[Path | None, typer.Option(help="With --onnx: write the result to this file, too.")] = None,
     instances: Annotated[Path | None, typer.Option(help="A list of lines NETWORK,QUERY,SECONDS to decide.")] = None,

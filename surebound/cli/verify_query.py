@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import os
 import sys
@@ -86,7 +87,7 @@ def run_standard(
 
 
 def run_pair(
-    onnx: Path,
+    onnx: str,
     vnnlib: Path,
     timeout: float | None,
     result_file: Path | None,
@@ -96,9 +97,10 @@ def run_pair(
     explain: bool = False,
 ) -> None:
     """`verify --onnx FILE --vnnlib FILE`: the competitions' habit, their words and their result file."""
+    files = _listed(onnx)
     limit = math.inf if timeout is None else timeout
     reporter = Reporter(limit, "timeout", result_file)
-    query, answer = _decided(vnnlib, {"": onnx}, limit, seed, certificates, explain)
+    query, answer = _decided(vnnlib, files, limit, seed, certificates, explain)
     lines = [old_word(answer)]
     if answer.assignment:
         from surebound.vnnlib.answer import assignment_lines, flat_lines
@@ -111,6 +113,20 @@ def run_pair(
 def old_word(answer: Answer) -> str:
     """The competitions say timeout where the standard says timed-out."""
     return "timeout" if answer.word == "timed-out" else answer.word
+
+
+def _listed(onnx: str) -> dict[str, Path]:
+    """Read the competitions' list of networks, [('f', 'a.onnx'), ('g', 'b.onnx')]; one file has no name."""
+    if not onnx.lstrip().startswith("["):
+        return {"": Path(onnx)}
+    try:
+        pairs = ast.literal_eval(onnx.strip())
+        files = {name: Path(path) for name, path in pairs if isinstance(name, str)}
+    except (ValueError, TypeError, SyntaxError):
+        pairs, files = None, {}
+    if not files or len(files) != len(pairs or ()):
+        raise InputError(f"--onnx {onnx[:80]!r}; give a file, or [('NAME', 'FILE'), ...] with each name once")
+    return files
 
 
 def _named(networks: list[str]) -> dict[str, Path]:
