@@ -18,7 +18,7 @@ HELP = {
     "multiple-input-output-theories": "Whether networks may have several inputs and outputs.",
     "multiple-network-theories": "Whether queries may be about several networks, and how these may be related.",
     "multiple-node-comparison-theories": "Whether one comparison may hold variables of several nodes.",
-    "arithmetic-complexity-theories": "What assertions may compute, from plain bounds to linear expressions.",
+    "arithmetic-complexity-theories": "What assertions may compute, from plain bounds to polynomials.",
     "optimised-disjunctive-reasoning": "Whether disjunctions are decided better than case by case.",
     "serialise-assignments": "Whether counterexamples can be written to a file.",
     "unsat-proofs": "Whether proofs can be written to a file.",

@@ -184,7 +184,7 @@ _LEFT = Affine(
 for _op in ("aten.mm.default", "aten.matmul.default", "aten.bmm.default", "aten.mv.default"):
     _also = (_LEFT,) if _op in ("aten.matmul.default", "aten.bmm.default") else ()
     _relax = matmul_planes if _also else None
-    register(Rule(_op, "linear", matmul_interval, _RIGHT, also=_also, relax=_relax, memory=Memory.OWN))
+    register(Rule(_op, "linear", matmul_interval, _RIGHT, also=_also, relax=_relax, memory=Memory.OWN, multiplies=True))
 
 
 def _einsum(ctx: Context, equation: str, operands: list[Any], **_: Any) -> Interval:

@@ -58,6 +58,7 @@ class Rule:
     apart: bool = False  # tensors result that hold the entries of its argument, unchanged
     also: tuple[Affine, ...] = ()  # the affine facts for other positions of the one varying argument
     reads_shape: bool = False  # reads nothing but the shape of its first argument
+    multiplies: bool = False  # of several operands that vary it is a product or a quotient
     chooses: bool = False  # gives the largest or smallest of several entries
     # Of an operator that is constant almost everywhere and jumps: a function whose gradients attacks follow instead.
     surrogate: Callable[[Tensor], Tensor] | None = None

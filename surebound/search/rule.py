@@ -13,7 +13,7 @@ import torch
 
 from surebound.bounds.linear.intermediate import relax
 from surebound.errors import BoundError, UnsupportedOperatorError
-from surebound.graph import Program
+from surebound.graph import Node, Program
 from surebound.rules import find
 from surebound.rules.relax.lines import Lines
 from surebound.search.question import Question
@@ -81,5 +81,11 @@ def boxes_first(program: Program, question: Question) -> bool:
 
 def decided_by_signs(program: Program) -> bool:
     """Do signs of ReLUs decide everything? So for a network of affine operators and ReLUs alone."""
-    rules = [find(node.op) for node in program.graph.calls(lambda node: node.varies and not node.is_part)]
-    return all(rule is not None and rule.decided_by_signs for rule in rules)
+    graph = program.graph
+
+    def curved(node: Node) -> bool:
+        rule = find(node.op)
+        product = rule is not None and rule.multiplies and len(graph.varying(node)) > 1
+        return rule is None or product or not rule.decided_by_signs
+
+    return not graph.calls(lambda node: node.varies and not node.is_part and curved(node))

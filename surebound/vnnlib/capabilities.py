@@ -23,7 +23,7 @@ CAPABILITIES: dict[str, Callable[[], list[str]]] = {
     "multiple-input-output-theories": lambda: ["SIO", "MIO"],
     "multiple-network-theories": lambda: ["SNET", "MENET", "MINET", "MNET"],
     "multiple-node-comparison-theories": lambda: ["SNC", "MNC"],
-    "arithmetic-complexity-theories": lambda: ["BND", "OUTC", "LIN"],
+    "arithmetic-complexity-theories": lambda: ["BND", "OUTC", "LIN", "POLY"],
     "optimised-disjunctive-reasoning": lambda: ["true"],
     "serialise-assignments": lambda: ["true"],
     "unsat-proofs": lambda: ["false"],

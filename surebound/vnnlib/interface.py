@@ -73,9 +73,11 @@ def check_interface(network: Network, model: Model) -> None:
             raise QueryError(f"{each.name} is {each.dtype}; the analysis is sound for float32 and real only")
 
 
-def fits(variable: Variable, shape: tuple[int, ...], source: str, version: str) -> None:
-    same = variable.shape == shape if version == "2.0" else variable.size == math.prod(shape)
-    if not same:
-        raise QueryError(
-            f"{variable.name} is declared with shape {list(variable.shape)} but has {list(shape)} in {source}"
-        )
+def fits(variable: Variable, shape: tuple[int, ...], source: str, version: str) -> str | None:
+    """Refuse a variable of another size than the file's tensor; return a note if only its shape is another."""
+    if variable.shape == shape:
+        return None
+    what = f"{variable.name} is declared with shape {list(variable.shape)} but has {list(shape)} in {source}"
+    if variable.size != math.prod(shape):
+        raise QueryError(what)
+    return f"{what}: taken as a reshape" if version == "2.0" else None

@@ -27,6 +27,7 @@ from surebound.vnnlib.check import compare, samples
 from surebound.vnnlib.domain import bounds, places, unify
 from surebound.vnnlib.interface import assign, check_interface, fits
 from surebound.vnnlib.operators import check_operators
+from surebound.vnnlib.products import factors, multiplied, with_products
 from surebound.vnnlib.query import Kind, Network, Query, Variable
 from surebound.vnnlib.runtime import Array, Session
 
@@ -37,15 +38,16 @@ class QueryProblem(Problem):
 
     query: Query
     models: Mapping[str, Model]  # by the name of each declared network
+    notes: tuple[str, ...] = ()  # what the caller should know about how the query was read
 
 
 def build(query: Query, models: Mapping[str, Model]) -> QueryProblem:
     """Merge the networks of a query; ``models`` by name, none for networks that are equal to another."""
-    files = assign(query, models)
+    files, notes = assign(query, models), list[str | None]()
     for network in query.networks:
         check_interface(network, files[network.name])
         for each, declared in zip(network.inputs, files[network.name].inputs, strict=True):
-            fits(each, declared.shape, files[network.name].source, query.version)
+            notes.append(fits(each, declared.shape, files[network.name].source, query.version))
     formula, alias = unify(query)
     place = places(alias)
     lower, upper, rest = bounds(query, formula, place)
@@ -59,12 +61,15 @@ def build(query: Query, models: Mapping[str, Model]) -> QueryProblem:
             operands = [given[each.name] for each in network.inputs]
             imported[key] = import_model(builder, files[network.name], operands)
             check_operators(imported[key])
-        values |= _tensors(network, imported[key], query.version)
+        values |= _tensors(network, imported[key])
+        shapes = ((each, values[each.name].shape) for each in (*network.outputs, *network.hidden))
+        notes += [fits(each, shape, files[network.name].source, query.version) for each, shape in shapes]
     rest = renamed(rest, _same_values(query, values))
     merged, columns = _outputs(query, rest, place, builder, given | values)
     # What is asked of reals is proved for reals; a query about float32 numbers for every float32 execution.
     mode = Soundness.REAL if query.exact_type else Soundness.DEPLOYED
-    problem = QueryProblem(builder.finish(merged), place, columns, lower, upper, rest, mode, query, files)
+    said = tuple(note for note in notes if note is not None)
+    problem = QueryProblem(builder.finish(merged), place, columns, lower, upper, rest, mode, query, files, said)
     _check(problem)
     if query.exact_type:
         ordered = _ordered(query, rest, builder, values)
@@ -83,7 +88,7 @@ def _ordered(query: Query, formula: Formula, builder: Builder, values: Mapping[s
     pairs: dict[str, list[list[int]]] = {}
     others: set[str] = set()
     for atom in atoms(formula):
-        names = {owner[e].name for e, _ in atom.terms if e in owner}
+        names = {owner[e].name for e in factors({e for e, _ in atom.terms}, query.pairs) if e in owner}
         opposite = len(atom.terms) == 2 and atom.terms[0][1] == -atom.terms[1][1] and atom.constant == 0
         if len(names) == 1 and opposite and all(e in owner for e, _ in atom.terms):
             pairs.setdefault(names.pop(), []).append([e - owner[e].first for e, _ in atom.terms])
@@ -116,7 +121,7 @@ def _inputs(query: Query, places: Mapping[int, int], files: Mapping[str, Model])
     return builder, given
 
 
-def _tensors(network: Network, env: Environment, version: str) -> dict[str, Value]:
+def _tensors(network: Network, env: Environment) -> dict[str, Value]:
     """The declared outputs and hidden tensors of an imported file."""
     source, found = env.model.source, {}
     for each, (name, _) in zip(network.outputs, env.model.outputs, strict=True):
@@ -128,8 +133,6 @@ def _tensors(network: Network, env: Environment, version: str) -> dict[str, Valu
             found[each.name] = env.value(each.node)
         except GraphError as error:
             raise QueryError(str(error)) from error
-    for each in (*network.outputs, *network.hidden):
-        fits(each, found[each.name].shape, source, version)
     return found
 
 
@@ -148,7 +151,9 @@ def _outputs(
     query: Query, formula: Formula, places: Mapping[int, int], builder: Builder, values: Mapping[str, Value]
 ) -> tuple[Value, dict[int, int]]:
     """The elements that the formula speaks of, side by side, and their columns."""
-    used = {element for atom in atoms(formula) if as_bound(atom, places) is None for element, _ in atom.terms}
+    pairs = query.pairs
+    asked = {element for atom in atoms(formula) if as_bound(atom, places) is None for element, _ in atom.terms}
+    used = factors(asked, pairs)
     parts: list[Value] = []
     columns: dict[int, int] = {}
     for variable in query.variables:
@@ -164,6 +169,7 @@ def _outputs(
         first = next(each for each in query.variables if each.kind is Kind.OUTPUT)
         return values[first.name], {}
     merged = parts[0] if len(parts) == 1 else builder.call("cat.default", parts, 1)
+    merged, columns = multiplied(builder, merged, columns, {e: pair for e, pair in pairs.items() if e in used})
     return Value(merged.name, merged.item, merged.item), columns
 
 
@@ -215,7 +221,8 @@ def _check(problem: QueryProblem) -> None:
     found = [run(problem, running, each) for each in x]
     if problem.columns:
         wanted = list(problem.columns)  # by number of the element
-        expected = [np.concatenate([values[name].reshape(-1) for name in variables])[wanted] for values in found]
+        whole = [np.concatenate([values[name].reshape(-1) for name in variables]) for values in found]
+        expected = [with_products(each, problem.query.products)[wanted] for each in whole]
     else:
         first = next(each for each in problem.query.variables if each.kind is Kind.OUTPUT)
         expected = [values[first.name] for values in found]

@@ -70,6 +70,7 @@ class Query:
     networks: tuple[Network, ...]
     formula: All
     version: str
+    products: tuple[tuple[int, int], ...] = ()  # the elements that are multiplied; each product is one, too
 
     @property
     def variables(self) -> tuple[Variable, ...]:
@@ -80,6 +81,12 @@ class Query:
     def exact_type(self) -> bool:
         """Are all tensors declared as reals? Then only exact-real results are asked about."""
         return all(each.dtype == "real" for each in self.variables)
+
+    @property
+    def pairs(self) -> dict[int, tuple[int, int]]:
+        """The two elements that each product multiplies, by its own number."""
+        first = sum(each.size for each in self.variables)
+        return {first + i: pair for i, pair in enumerate(self.products)}
 
     def element(self, number: int) -> tuple[Variable, int]:
         """The variable of an element, and the element's place in it."""

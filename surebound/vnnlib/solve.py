@@ -44,6 +44,7 @@ class Answer:
     detail: str = ""
     seconds: float = 0.0
     float_sound: bool = False  # does it hold for every float32 execution?
+    notes: tuple[str, ...] = ()  # what to know about how the query was read
 
     @property
     def word(self) -> str:
@@ -83,7 +84,7 @@ def decide(
         problem, judge, began + timeout, seed=seed, stages=stages, tolerance=tolerance and reals, certify=keep
     )
     seconds = time.monotonic() - began
-    return Answer(found.status, assignment, found.stage, found.detail, seconds, found.float_sound)
+    return Answer(found.status, assignment, found.stage, found.detail, seconds, found.float_sound, problem.notes)
 
 
 def _certifies(path: Path, problem: Problem, name: str) -> Certify:

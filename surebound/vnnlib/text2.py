@@ -10,6 +10,8 @@ from typing import Any as Anything
 
 from surebound.errors import MissingExtraError, QueryError
 from surebound.spec.formula import All, Any, Formula, Sum, comparison, folded
+from surebound.vnnlib.infix import prefixed
+from surebound.vnnlib.products import Products
 from surebound.vnnlib.query import Kind, Network, Query, Variable, number, placed
 from surebound.vnnlib.text1 import DEEPEST, MOST_VARIABLES
 
@@ -33,14 +35,16 @@ def parse(text: str, source: str = "the query") -> Query:
         raise MissingExtraError("vnnlib", "onnx", "reading VNN-LIB 2.0") from None
     _check_depth(text, source)
     try:
-        tree = parser.parse_query_string(text)
+        tree = parser.parse_query_string(prefixed(text))
     except Exception as error:  # the parser raises one class for every kind of mistake
         raise QueryError(f"{source}: {_message(error)}") from None
     networks = placed([_network(each, source) for each in tree.networks])
     if sum(each.size for network in networks for each in network.variables) > MOST_VARIABLES:
         raise QueryError(f"{source}: it declares more than {MOST_VARIABLES} numbers")
-    reader = _Reader({each.name: each for network in networks for each in network.variables}, source)
-    return Query(networks, All(tuple(reader.formula(each.expr) for each in tree.assertions)), "2.0")
+    products = Products(sum(each.size for network in networks for each in network.variables))
+    reader = _Reader({each.name: each for network in networks for each in network.variables}, source, products)
+    formula = All(tuple(reader.formula(each.expr) for each in tree.assertions))
+    return Query(networks, formula, "2.0", products.pairs)
 
 
 def _check_depth(text: str, source: str) -> None:
@@ -92,8 +96,8 @@ def _variable(tree: Anything, kind: Kind, source: str) -> Variable:
 class _Reader:
     """From the parser's tree to ours."""
 
-    def __init__(self, variables: dict[str, Variable], source: str) -> None:
-        self._source = source
+    def __init__(self, variables: dict[str, Variable], source: str, products: Products) -> None:
+        self._source, self._products = source, products
         self._variables = variables
         self._strides = {name: _strides(each.shape) for name, each in variables.items()}
 
@@ -120,7 +124,7 @@ class _Reader:
         if name == "Minus":
             return folded([self._sum(each) for each in (tree.head, *tree.rest)], -1)
         if name == "Multiply":
-            return functools.reduce(Sum.times, (self._sum(each) for each in tree.args), Sum(number("1")))
+            return functools.reduce(self._products.times, (self._sum(each) for each in tree.args), Sum(number("1")))
         raise QueryError(f"{self._source}: {str(tree)[:80]} is no arithmetic expression")
 
 

@@ -301,7 +301,6 @@ def test_old_queries() -> None:
             declare(2, 1, name="M") + between([0] * 2, [1] * 2),
             "needs --network for: M; missing: M; not wanted: N",
         ),
-        (declare(2, 1) + "(assert (>= (* X[0,0] Y[0,0]) 0.5))", "product of two variables"),
         (declare(2, 1).replace("float32 [1,2]", "float32 [1,2] initialized"), "initialized"),
     ],
 )

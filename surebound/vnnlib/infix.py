@@ -1,0 +1,36 @@
+"""Infix comparisons in VNN-LIB 2.0 texts: (Y[0] < Y[1]) becomes what the standard's parser reads, (< Y[0] Y[1])."""
+
+from __future__ import annotations
+
+import re
+
+_PART = re.compile(r"[()]|;[^\n]*|\"(?:[^\"\\]|\\.)*\"|[^\s()\[\]]+(?:\s*\[[^\]]*\])?")
+_COMPARISONS = frozenset({"<=", "<", ">=", ">", "==", "!="})
+
+
+def prefixed(text: str) -> str:
+    """Move comparisons that stand between their two sides to the front; lines stay where they are.
+
+    >>> prefixed("(assert (and (X[0] <= 1.0) (>= Y[0] (+ 1 2))))")
+    '(assert (and (<= X[0]    1.0) (>= Y[0] (+ 1 2))))'
+    """
+    stack: list[list[tuple[int, int]]] = [[]]  # of each open bracket: where it and its parts begin and end
+    moves: list[tuple[int, int, int]] = []  # behind which bracket, and what
+    for part in _PART.finditer(text):
+        word = part[0]
+        if word.startswith(";"):
+            continue
+        if word == "(":
+            stack.append([part.span()])
+        elif word == ")" and len(stack) > 1:
+            (opened, _), *inner = stack.pop()
+            if len(inner) == 3 and text[slice(*inner[1])] in _COMPARISONS:
+                moves.append((opened + 1, *inner[1]))
+            stack[-1].append((opened, part.end()))
+        else:
+            stack[-1].append(part.span())
+    edits = [(first, last, " " * (last - first)) for _, first, last in moves]
+    edits += [(at, at, f"{text[first:last]} ") for at, first, last in moves]
+    for first, last, new in sorted(edits, reverse=True):
+        text = text[:first] + new + text[last:]
+    return text
