@@ -58,7 +58,14 @@ class UnsupportedOperatorError(GraphError):
 
 
 class DataDependentError(GraphError):
-    """The network's control flow depends on the values of tensors."""
+    """The network's control flow depends on the values of tensors.
+
+    ``places``: the entries of the input, flattened, that decide it as whole numbers; empty if that is not known.
+    """
+
+    def __init__(self, message: str, places: frozenset[int] = frozenset()) -> None:
+        super().__init__(message)
+        self.places = places
 
 
 class TraceMismatchError(GraphError):

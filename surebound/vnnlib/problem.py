@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import torch
@@ -41,8 +42,11 @@ class QueryProblem(Problem):
     notes: tuple[str, ...] = ()  # what the caller should know about how the query was read
 
 
-def build(query: Query, models: Mapping[str, Model]) -> QueryProblem:
-    """Merge the networks of a query; ``models`` by name, none for networks that are equal to another."""
+def build(query: Query, models: Mapping[str, Model], pinned: Mapping[int, int] | None = None) -> QueryProblem:
+    """Merge the networks of a query; ``models`` by name, none for networks that are equal to another.
+
+    pinned: whole numbers that entries of the merged input are cut to in the query's whole box, by place.
+    """
     files, notes = assign(query, models), list[str | None]()
     for network in query.networks:
         check_interface(network, files[network.name])
@@ -52,6 +56,7 @@ def build(query: Query, models: Mapping[str, Model]) -> QueryProblem:
     place = places(alias)
     lower, upper, rest = bounds(query, formula, place)
     builder, given = _inputs(query, place, files)
+    builder.pinned = pinned or {}
     values: dict[str, Value] = {}
     imported: dict[tuple[int, ...], Environment] = {}
     for network in query.networks:
@@ -70,7 +75,7 @@ def build(query: Query, models: Mapping[str, Model]) -> QueryProblem:
     mode = Soundness.REAL if query.exact_type else Soundness.DEPLOYED
     said = tuple(note for note in notes if note is not None)
     problem = QueryProblem(builder.finish(merged), place, columns, lower, upper, rest, mode, query, files, said)
-    _check(problem)
+    _check(problem, builder.pinned)
     if query.exact_type:
         ordered = _ordered(query, rest, builder, values)
         if ordered:
@@ -210,12 +215,15 @@ def run(problem: QueryProblem, running: Mapping[str, Session], x: Tensor) -> dic
     return found
 
 
-def _check(problem: QueryProblem) -> None:
-    """The merged network against onnxruntime, on random inputs of the box."""
+def _check(problem: QueryProblem, pinned: Mapping[int, int]) -> None:
+    """The merged network against onnxruntime, on random inputs of the box, with the pinned ones whole."""
     running = sessions(problem)
     if problem.empty:
         return  # no input at all: no network will be asked
-    box = problem.box(problem.lower, problem.upper)
+    lower, upper = list(problem.lower), list(problem.upper)
+    for place, number in pinned.items():
+        lower[place] = upper[place] = min(max(Fraction(number), lower[place]), upper[place])
+    box = problem.box(lower, upper)
     variables = [each.name for each in problem.query.variables]
     x = samples(problem.network.graph.input_shape[1:], box)
     found = [run(problem, running, each) for each in x]

@@ -9,6 +9,7 @@ reference:   the VNN-LIB 2.0 standard (verdicts); Bunel et al. 2020, Wang et al.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Mapping
@@ -17,12 +18,14 @@ from pathlib import Path
 
 from torch import Tensor
 
+from surebound.errors import DataDependentError
 from surebound.graph.onnx.file import Model, read_model
 from surebound.numerics import Soundness
 from surebound.search.formula import STAGES, Certify, decide_formula
 from surebound.search.problem import Problem
 from surebound.verdict import Status
-from surebound.vnnlib.problem import build
+from surebound.vnnlib.positions import Positions
+from surebound.vnnlib.problem import QueryProblem, build
 from surebound.vnnlib.query import Query
 from surebound.vnnlib.text import read_query
 from surebound.vnnlib.witness import Assignment, Judge
@@ -70,7 +73,37 @@ def decide(
     began = time.monotonic()
     asked = query if isinstance(query, Query) else read_query(query)
     models = {name: each if isinstance(each, Model) else read_model(each) for name, each in networks.items()}
-    problem = build(asked, models)
+    try:
+        problem = build(asked, models)
+    except DataDependentError as error:
+        if not error.places:
+            raise
+        return _by_positions(asked, models, error, began, timeout, seed, tolerance)
+    return _answer(problem, began, timeout, seed, tolerance)
+
+
+def _by_positions(
+    query: Query,
+    models: Mapping[str, Model],
+    error: DataDependentError,
+    began: float,
+    timeout: float,
+    seed: int,
+    tolerance: bool,
+) -> Answer:
+    """Decide a query whose networks read positions from their input: one case per combination of whole numbers."""
+    cases = Positions.of(query, models, error, seed)
+    found, said = cases.falsified(began + timeout / 2), list[Answer]()
+    if found is not None:
+        return Answer(Status.FALSIFIED, found, "positions", "", time.monotonic() - began)
+    for problem in cases.problems():
+        said.append(_answer(problem, began, timeout, seed, tolerance))
+        if said[-1].status is not Status.ROBUST:
+            return said[-1]  # one case that is not proved leaves the query open, or answers it
+    return dataclasses.replace(said[-1], float_sound=all(each.float_sound for each in said))
+
+
+def _answer(problem: QueryProblem, began: float, timeout: float, seed: int, tolerance: bool) -> Answer:
     checks, assignment = Judge(problem), Assignment()
 
     def judge(x: Tensor) -> bool:

@@ -11,7 +11,7 @@ exact number, and whatever jumps between whole numbers rounds first.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -38,6 +38,7 @@ class Value:
     shape: Shape  # in the file; as many entries, in the same order
     dtype: str = "float32"  # in the file, by ONNX's name; in the Graph everything is float32
     span: Span = ANY  # of whole numbers: between which they are
+    places: frozenset[int] = frozenset()  # of whole numbers: the entries of the input that they are, if they are such
 
     def reshaped(self, shape: Sequence[int]) -> Value:
         """Return the same entries under another shape of the file; nothing is computed until it is needed."""
@@ -64,6 +65,8 @@ class Builder:
     weights: dict[str, Tensor] = field(default_factory=dict)
     prefix: str = "v"  # of the names that calls get
     reals: bool = False  # is the network asked about over the reals, not as executed?
+    #: place in the flattened input -> the whole number that it is cut to, where that is known
+    pinned: Mapping[int, int] = field(default_factory=dict)
     #: id of a tensor -> its name: shared weights stay shared
     _known: dict[int, str] = field(default_factory=dict)
     #: the calls by name

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from surebound.errors import GraphError
+from surebound.errors import DataDependentError, GraphError
 from surebound.graph.onnx.build import ANY, Builder, Shape, Span, Value, broadcast, check_size
 
 Operand = Value | Tensor
@@ -100,12 +100,18 @@ class Call:
         """Return an operand that must depend on the input."""
         found = self.operand(index)
         if not isinstance(found, Value):
+            places = frozenset[int]().union(*(each.places for each in self.operands if isinstance(each, Value)))
+            if places:
+                raise DataDependentError(f"{self.where}: a position or a shape depends on the network's input", places)
             raise self.refuse(f"operand {index} is constant while another one varies; that is not supported")
         return found
 
     def constant(self, index: int) -> Tensor | None:
         """Return an operand that must not depend on the input, if it is there."""
         found = self.operand(index)
+        if isinstance(found, Value) and found.places:
+            why = f"operand {index}, a position or a shape, depends on the network's input"
+            raise DataDependentError(f"{self.where}: {why}", found.places)
         if isinstance(found, Value):
             raise self.refuse(
                 f"operand {index} depends on the network's input, or is computed in an arithmetic that differs between "
@@ -218,10 +224,12 @@ def kept(call: Call, made: Operand | list[Operand]) -> Operand | list[Operand]:
     entries = [each for each in call.operands if each is not None and str(each.dtype).endswith(dtype)]
     span = joined(torch.zeros(1), *entries) if types is Types.MOVE and dtype != "float32" else ANY
 
+    places = frozenset[int]().union(*(each.places for each in call.operands if isinstance(each, Value)))
+
     def typed(value: Operand) -> Operand:
         if not isinstance(value, Value) or dtype == "float32":
             return value
-        return value.typed(dtype, value.span if types is Types.SAME else span)
+        return replace(value, dtype=dtype, span=value.span if types is Types.SAME else span, places=places)
 
     return [typed(each) for each in made] if isinstance(made, list) else typed(made)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from surebound.graph.onnx.build import Value, check_size
 from surebound.graph.onnx.call import EXACT, WHOLE, Call, Operand, Types, joined, span_of, translates
-from surebound.graph.onnx.order import before_softmax, unmoved
+from surebound.graph.onnx.order import before_softmax, places_of, unmoved
 
 
 def _truth(value: Value) -> Value:
@@ -137,6 +137,10 @@ def _cast(call: Call) -> Operand:
     if target == "bool":
         return _truth(_number(call, call.emit("ne.Scalar", x, 0.0)).reshaped(x.shape))
     first, last = WHOLE[target]
+    places = None if x.whole else places_of(call.builder, x)
+    if places is not None and call.builder.pinned and all(place in call.builder.pinned for place in places):
+        cut = [call.builder.pinned[place] for place in places]
+        return torch.tensor(cut, dtype=getattr(torch, target)).reshape(x.shape)
     made, (low, high) = x if x.whole else call.emit("trunc.default", x), x.span
     if low < first or high >= last:
         # Beyond what the type holds, every implementation does what it likes: nothing is known there.
@@ -144,7 +148,8 @@ def _cast(call: Call) -> Operand:
             "logical_and.default", call.emit("ge.Scalar", made, first), call.emit("lt.Scalar", made, last)
         )
         made = call.emit("where.self", inside, made, torch.tensor(math.nan))
-    return made.reshaped(x.shape).typed(target, (max(first, low), min(last, high)))
+    whole = made.reshaped(x.shape).typed(target, (max(first, low), min(last, high)))
+    return replace(whole, places=x.places if places is None else frozenset(places))
 
 
 @translates("ArgMax", "ArgMin", reads=("axis", "keepdims", "select_last_index"), types=Types.OWN)

@@ -52,6 +52,16 @@ def unmoved(builder: Builder, value: Value) -> Value:
     return replace(value, name=node.name, item=item)
 
 
+def places_of(builder: Builder, value: Value) -> list[int] | None:
+    """Return the places in the flattened input of a value that is nothing but entries of it; None for any other."""
+    chain, node = _moves(builder, value)
+    first = _source(chain[0]) if chain else value.name
+    if node is not None or first != builder.input.name:
+        return None
+    numbers = torch.arange(torch.Size(builder.shape).numel()).reshape(1, *builder.shape)
+    return _moved(builder, chain, numbers).tolist()
+
+
 def _moves(builder: Builder, value: Value) -> tuple[list[Node], Node | None]:
     """Return the moves that end in a value, in order, and the call whose result they move."""
     chain, node = list[Node](), builder.made.get(value.name)
