@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -41,19 +42,18 @@ def image_question(
         if tolerance
         else ""
     )
-    return "\n".join(
-        [
-            f"network   {target.name}: {tuple(images.shape[1:])} numbers in, {_outputs(target, images)} classes out",
-            f"question  does every input whose numbers each differ by at most {shown}{several}",
-            f"          from an image, {cut}, get the image's label? One question per image: {len(images)} of "
-            f"{target.data or 'unknown data'}, labels {_labels(labels)}",
-            f"          {wrong} of them are misread as they are, which answers their questions at once",
-            f"robust    a proof for every float32 execution of the network, whatever the order of its sums{apart}",
-            "falsified an input inside the exact ball that was run through the network again",
-            "unknown   neither; counts as attackable",
-            f"how       {stages}{limit}",
-            f"results   {'are shown and not kept' if place is None else f'kept in {place}'}",
-        ]
+    return _laid_out(
+        {
+            "network": f"{target.name}: {tuple(images.shape[1:])} numbers in, {_outputs(target, images)} classes out",
+            "question": f"does every input whose numbers each differ by at most {shown}{several} from an image, {cut}, "
+            f"get the image's label? One question per image: {len(images)} of {target.data or 'unknown data'}, labels "
+            f"{_labels(labels)}; {wrong} of them are misread as they are, which answers their questions at once",
+            "robust": f"a proof for every float32 execution of the network, whatever the order of its sums{apart}",
+            "falsified": "an input inside the exact ball that was run through the network again",
+            "unknown": "neither; counts as attackable",
+            "how": f"{stages}{limit}",
+            "results": "are shown and not kept" if place is None else f"kept in {place}",
+        }
     )
 
 
@@ -69,15 +69,24 @@ def query_question(query: Query) -> str:
         for n in query.networks
     )
     sound = "exact arithmetic" if query.exact_type else "every execution in the declared types"
-    return "\n".join(
-        [
-            f"networks  {nets}",
-            f"question  are there inputs with {_conditions(about_inputs, names)}",
-            f"          such that {_conditions(rest, names) if rest else 'nothing else is asked'}?",
-            "sat       such inputs were found, and confirmed in onnxruntime",
-            f"unsat     there are none: proved for {sound}",
-        ]
+    asked = _conditions(rest, names) if rest else "nothing else is asked"
+    return _laid_out(
+        {
+            "networks": nets,
+            "question": f"are there inputs with {_conditions(about_inputs, names)} such that {asked}?",
+            "sat": "such inputs were found, and confirmed in onnxruntime",
+            "unsat": f"there are none: proved for {sound}",
+        }
     )
+
+
+def _laid_out(parts: dict[str, str]) -> str:
+    """Names and sentences in lines that a terminal of 80 columns holds."""
+    lines = (
+        textwrap.fill(f"{name:<10}{text}", 79, subsequent_indent=" " * 10, break_on_hyphens=False)
+        for name, text in parts.items()
+    )
+    return "\n".join(lines)
 
 
 def _conditions(parts: Sequence[Formula], names: dict[int, str]) -> str:

@@ -19,15 +19,16 @@ QUERY = """
 
 
 def test_a_query_in_words() -> None:
-    lines = query_question(parse_query(QUERY)).splitlines()
-    assert lines[0].endswith("2 numbers in, 2 out")
-    assert lines[1].startswith("question  are there inputs with X_0 >= -0.5 and 0.5 >= X_0 and X_1 >= 0 and 1 >= X_1")
-    assert "Y_0 >= Y_1" in lines[2] and "2.5 >= Y_1" in lines[2] and " or " in lines[2]
-    assert lines[3].startswith("sat ") and lines[4].startswith("unsat ")
+    told = query_question(parse_query(QUERY))
+    assert max(map(len, told.splitlines())) < 80
+    text = " ".join(told.split())
+    assert "2 numbers in, 2 out question are there inputs with X_0 >= -0.5 and 0.5 >= X_0 and X_1 >= 0" in text
+    assert "such that" in text and "Y_0 >= Y_1" in text and " or " in text and "2.5 >= Y_1" in text
+    assert " sat such inputs were found" in text and " unsat there are none" in text
 
 
 def test_many_conditions_are_counted() -> None:
     names = "".join(f"(declare-const {name} Real)" for name in (*(f"X_{i}" for i in range(9)), "Y_0"))
     box = "".join(f"(assert (>= X_{i} 0))(assert (<= X_{i} 1))" for i in range(9))
     text = query_question(parse_query(f"{names}{box}(assert (>= Y_0 0))"))
-    assert "and 10 more conditions" in text
+    assert "and 10 more conditions" in " ".join(text.split())

@@ -105,15 +105,13 @@ def test_scripts_get_a_quiet_command_and_an_exit_code(data: Path) -> None:
 def test_the_question_is_read_back(data: Path) -> None:
     given = ["verify", TARGET, "--data", str(data), "--eps", "1/20", "--cascade", "fast", "--jobs", "1", "--explain"]
     told = runner.invoke(build_app(), given).stderr
+    told = " ".join(told.split())
     assert "each differ by at most 0.05" in told and "cut to [0, 1]" in told and "labels 0, 0, 1, 0" in told
     assert "1 of them are misread" in told and "a proof for every float32 execution" in told
     assert "clean -> interval -> crown -> pgd" in told and "tolerance" not in told
-    assert (
-        "rests on a solver's tolerance (mip, lp)"
-        in runner.invoke(
-            build_app(), [*given[:-3], "--explain", "--cascade", "paper", "--first", "1", "--jobs", "1"]
-        ).stderr
-    )
+    paper = [*given[:-5], "--explain", "--cascade", "paper", "--first", "1", "--jobs", "1"]
+    told = " ".join(runner.invoke(build_app(), paper).stderr.split())
+    assert "rests on a solver's tolerance (mip, lp)" in told
 
 
 def test_valid_inputs_of_another_range(folder: Path) -> None:
