@@ -167,7 +167,7 @@ def _decided(
 
 
 def _tell_how(answer: Answer) -> None:
-    for note in answer.notes:
-        typer.echo(note, err=True)
+    for line in answer.notes:
+        note(line)
     detail = f": {answer.detail}" if answer.detail else ""
     note(f"{answer.stage}, {answer.seconds:.2f} s{detail}")

@@ -79,7 +79,8 @@ def decide(
         if not error.places:
             raise
         return _by_positions(asked, models, error, began, timeout, seed, tolerance)
-    return _answer(problem, began, timeout, seed, tolerance)
+    keep = None if certificates is None else _certifies(Path(certificates), problem, name)
+    return _answer(problem, began, timeout, seed, tolerance, keep)
 
 
 def _by_positions(
@@ -103,7 +104,9 @@ def _by_positions(
     return dataclasses.replace(said[-1], float_sound=all(each.float_sound for each in said))
 
 
-def _answer(problem: QueryProblem, began: float, timeout: float, seed: int, tolerance: bool) -> Answer:
+def _answer(
+    problem: QueryProblem, began: float, timeout: float, seed: int, tolerance: bool, keep: Certify | None = None
+) -> Answer:
     checks, assignment = Judge(problem), Assignment()
 
     def judge(x: Tensor) -> bool:
@@ -112,7 +115,6 @@ def _answer(problem: QueryProblem, began: float, timeout: float, seed: int, tole
 
     reals = problem.soundness is Soundness.REAL
     stages = STAGES if reals else STAGES[:-1]  # a solver's answer is about reals
-    keep = None if certificates is None else _certifies(Path(certificates), problem, name)
     found = decide_formula(
         problem, judge, began + timeout, seed=seed, stages=stages, tolerance=tolerance and reals, certify=keep
     )
