@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "surebound"
 
-VALUES = frozenset({"errors", "flags", "markup", "numerics", "interval", "region", "spec", "verdict"})
+VALUES = frozenset({"affine", "errors", "flags", "markup", "numerics", "interval", "region", "spec", "verdict"})
 ENGINE = VALUES | {"kernels", "graph", "rules", "bounds"}
 BESIDE = VALUES | {"data", "models"}
 SEARCH = ENGINE | BESIDE | {"attack", "solvers", "search", "certificates"}

@@ -28,7 +28,7 @@ from surebound.interval import Interval
 from surebound.numerics import Soundness, next_down, next_up, several_sums
 from surebound.rules import Context, check_supported
 from surebound.rules.relax.join import Join
-from surebound.rules.relax.lines import Lines
+from surebound.rules.relax.lines import Lines, Slopes
 
 Form = TypeVar("Form")
 
@@ -42,10 +42,15 @@ class Map:
     constant: Tensor  # (1, *out)
     own: Tensor  # (B, *out): the network's rounding
     rate: float  # of float64: the error of W x is at most rate |W| |x|
+    mixes: bool  # are there entries of W x that depend on several of x?
 
 
 class Domain(Protocol[Form]):
     """The operations of a domain; a form is its representation of one value (B, *value)."""
+
+    @property
+    def slopes(self) -> Slopes:
+        """Which lower slopes activations get where they are free."""
 
     def start(self, box: Interval) -> Form:
         """Return the form of the input."""
@@ -69,11 +74,11 @@ class Domain(Protocol[Form]):
         """Bound c.z + d from above, c (B, S, K), in float64, rounding included: (B, S)."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Forward(Generic[Form]):
-    """One forward walk of a domain over a program."""
+    """A domain's way from call to call of a program; affine calls and coefficients in float64."""
 
-    program: Program
+    constants: Constants
     mode: Soundness
     domain: Domain[Form]
 
@@ -83,16 +88,16 @@ class Forward(Generic[Form]):
             raise InputError(
                 "this method is for verification and pays for rounding; give soundness='real' or 'deployed'"
             )
-        check_supported(self.program.graph)
-        check_by_example(self.program)
-        self.program.check_input(box.lower)
+        program = self.constants.program
+        check_supported(program.graph)
+        check_by_example(program)
+        program.check_input(box.lower)
         with torch.no_grad(), exact_kernels():
             return self._walk(box)
 
     def _walk(self, box: Interval) -> Form:
-        graph, constants = self.program.graph, Constants(self.program)
+        constants, graph = self.constants, self.constants.program.graph
         env: Env = {**constants.of(box.shape[0]), graph.input: box}
-        wide = _Wide(constants)
 
         def visit(node: Node, forms: dict[str, Form]) -> Form | None:
             if node.name in env:
@@ -101,8 +106,8 @@ class Forward(Generic[Form]):
             if not isinstance(out, Interval) or not out.dtype.is_floating_point:
                 return None
             check_first_axis(node, out.shape, box.shape[0])
-            form = self._step(wide, node, constants.sources(node), env, forms)
-            env[node.name] = _narrowed(self.domain.bounds(form), out)
+            form = self.step(node, env, forms)
+            env[node.name] = self.narrowed(form, out)
             return form
 
         forms = forward(constants.steps(), {graph.input: self.domain.start(box)}, visit, graph.output)
@@ -111,36 +116,30 @@ class Forward(Generic[Form]):
         form: Form = forms[graph.output]
         return form
 
-    def _step(
-        self,
-        wide: _Wide,
-        node: Node,
-        sources: tuple[str, ...],
-        env: Mapping[str, Any],
-        forms: Mapping[str, Form],
-    ) -> Form:
-        step = step_of(wide.constants, node, env, self.mode, "upper")
+    def step(self, node: Node, bounds: Mapping[str, Any], forms: Mapping[str, Form]) -> Form:
+        """Return the form of a call's value from those of its operands, and bounds of it and of its operands."""
+        out, sources = bounds[node.name], self.constants.sources(node)
+        step = step_of(self.constants, node, bounds, self.mode, self.domain.slopes, wide=True)
         if not all(name in forms for name in sources):
-            return self.domain.constant(env[node.name])
+            return self.domain.constant(out)
         if isinstance(step, AffineStep) and step.affine.additive:
-            return self.domain.affine(wide.map(step, env[node.name]), forms[sources[0]])
+            return self.domain.affine(_map(step, out), forms[sources[0]])
         if isinstance(step, Lines):
             free = step.loose
-            out = env[node.name].lower
-            everywhere = torch.full_like(out, free, dtype=torch.bool) if isinstance(free, bool) else free
-            boxes = [env[name] for name in sources]
+            everywhere = torch.full_like(out.lower, free, dtype=torch.bool) if isinstance(free, bool) else free
+            boxes = [bounds[name] for name in sources]
             return self.domain.relaxed(step, boxes, [forms[name] for name in sources], everywhere)
         if isinstance(step, Join):
             waiting = [forms[name] for name in sources]
             parts = [waiting.pop(0) if c is None else c.double() for c in step.constants]
             return self.domain.join(step.forward, parts)
-        return self.domain.constant(env[node.name])
+        return self.domain.constant(out)
 
-
-def _narrowed(tight: Interval, box: Interval) -> Interval:
-    """Round float64 bounds outwards to the network's dtype and intersect them with interval bounds."""
-    lower, upper = tight.lower.to(box.dtype), tight.upper.to(box.dtype)
-    return intersect(box, Interval(next_down(lower), next_up(upper)))
+    def narrowed(self, form: Form, box: Interval) -> Interval:
+        """Intersect bounds of a value with those of its form, rounded outwards to the network's dtype."""
+        tight = self.domain.bounds(form)
+        lower, upper = tight.lower.to(box.dtype), tight.upper.to(box.dtype)
+        return intersect(box, Interval(next_down(lower), next_up(upper)))
 
 
 def blocks(program: Program, box: Interval, memory: int, *, noise: bool) -> Iterator[tuple[slice, Interval]]:
@@ -156,54 +155,35 @@ def blocks(program: Program, box: Interval, memory: int, *, noise: bool) -> Iter
         yield part, box.select(itemgetter(part))
 
 
-class _Wide:
-    """Affine calls in float64."""
+def _map(step: AffineStep, out: Interval) -> Map:
+    """Return an affine step, whose arguments are in float64, as maps of tensors; out: bounds of its value."""
+    affine = step.affine
 
-    def __init__(self, constants: Constants) -> None:
-        self.constants = constants
+    def linear(x: Tensor) -> Tensor:
+        """Return W x. Not (W x + b) - b, which rounds every coefficient by as much as b."""
+        rest, kwargs = step.arguments(x.shape[0])
+        if step.constant is None:
+            return step.apply(x, rest, kwargs)
+        if affine.linear is not None:
+            return affine.linear(x, *rest, **kwargs)
+        # The adjoint's adjoint: gradients know nothing of b.
+        forward: Any = torch.func.vjp(lambda v: step.apply(v, rest, kwargs), x * 0)
+        again: Any = torch.func.vjp(lambda g: forward[1](g)[0], torch.zeros_like(forward[0]))[1]
+        result: Tensor = again(x)[0]
+        return result
 
-    def map(self, step: AffineStep, out: Interval) -> Map:
-        affine = step.affine
+    def magnitude(x: Tensor) -> Tensor:
+        if step.fixed is not None and x.shape[0] != step.fixed:
+            return in_batches(magnitude, x, step.fixed)
+        rest, kwargs = step.arguments(x.shape[0])
+        return affine.magnitude(x, *rest, **kwargs)
 
-        def arguments(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            rest, kwargs = step.arguments(batch)
-            return _double(rest), _double(kwargs)
+    def absolute(x: Tensor) -> Tensor:
+        return magnitude(x) - magnitude(x[:1] * 0)
 
-        def linear(x: Tensor) -> Tensor:
-            """Return W x. Not (W x + b) - b, which rounds every coefficient by as much as b."""
-            if step.constant is None:
-                return step.apply(x, *arguments(x.shape[0]))
-            if affine.linear is not None:
-                rest, kwargs = arguments(x.shape[0])
-                return affine.linear(x, *rest, **kwargs)
-            # The adjoint's adjoint: gradients know nothing of b.
-            forward: Any = torch.func.vjp(lambda v: step.apply(v, *arguments(x.shape[0])), x * 0)
-            again: Any = torch.func.vjp(lambda g: forward[1](g)[0], torch.zeros_like(forward[0]))[1]
-            result: Tensor = again(x)[0]
-            return result
-
-        def magnitude(x: Tensor) -> Tensor:
-            if step.fixed is not None and x.shape[0] != step.fixed:
-                return in_batches(magnitude, x, step.fixed)
-            rest, kwargs = arguments(x.shape[0])
-            return affine.magnitude(x, *rest, **kwargs)
-
-        def absolute(x: Tensor) -> Tensor:
-            return magnitude(x) - magnitude(x[:1] * 0)
-
-        rest, kwargs = step.arguments(out.shape[0])
-        terms = affine.count(step.in_shape, *rest, **kwargs)
-        zero = torch.zeros((1, *step.in_shape[1:]), dtype=torch.float64, device=out.device)
-        constant = step.apply(zero, *arguments(1))
-        own = torch.zeros_like(out.lower, dtype=torch.float64) if step.error is None else step.error.double()
-        return Map(linear, absolute, constant, own, several_sums(terms + 64, 8))
-
-
-def _double(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().double() if value.is_floating_point() else value
-    if isinstance(value, dict):
-        return {k: _double(v) for k, v in value.items()}
-    if isinstance(value, (tuple, list)):
-        return type(value)(_double(v) for v in value)
-    return value
+    rest, kwargs = step.arguments(out.shape[0])
+    terms = affine.count(step.in_shape, *rest, **kwargs)
+    none = torch.zeros((), dtype=torch.float64, device=out.device)
+    constant = (none if step.constant is None else step.constant).expand(1, *out.shape[1:])
+    own = none.expand(out.shape) if step.error is None else step.error
+    return Map(linear, absolute, constant, own, several_sums(terms + 64, 8), mixes=terms > 0 and not affine.entrywise)

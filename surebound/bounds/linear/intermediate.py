@@ -12,9 +12,11 @@ from torch import Tensor
 
 from surebound.bounds.by_example import check_by_example, check_first_axis
 from surebound.bounds.constants import Constants, affine_in_one
+from surebound.bounds.forward.domain import Forward
+from surebound.bounds.forward.pair import Pair, PairDomain, varying
 from surebound.bounds.interval import apply_rule
 from surebound.bounds.linear.backward import Relaxed, intersect
-from surebound.bounds.linear.entries import entries, rows_at_once
+from surebound.bounds.linear.entries import LIVE, entries, rows_at_once
 from surebound.bounds.linear.steps import ConstantStep, step_of
 from surebound.bounds.linear.windows import entries_by_windows
 from surebound.flags import exact_kernels
@@ -32,6 +34,9 @@ MEMORY = 1 << 29
 #: Rounding may matter if what the backward passes of open rows pay for it is more than this part of their bounds:
 #: bounds inside the network have paid as much, layer after layer, and may have lost thirty times that together.
 SHOWS = 1 / 32  # heuristic: measured on the networks of PERFORMANCE.md
+
+#: Forward bounds in the inputs that vary pay where these are at most this part of the entries of the largest value.
+FEW = 1 / 32  # heuristic: a pair of columns for each of them, against a row of every unit
 
 #: Bounds of the entries (B, *value) of a value, which a relaxation so far covers.
 Tighten = Callable[[Relaxed, str, Tensor], Interval]
@@ -52,15 +57,17 @@ def relax(
 
     own: tighten the bounds that enter a relaxation by backward passes (full CROWN), only where the relaxation is
     loose, in blocks that keep to ``memory`` bytes; otherwise interval bounds (CROWN-IBP). Never looser than
-    interval bounds. tighten: another way to do that than backward passes through the whole network. wide: coefficients
-    in float64, whatever the network computes in, so that little is paid but the network's own rounding (wide.py).
+    interval bounds. Where few inputs vary, forward bounds in these come first, and backward passes are for the units
+    that they leave unstable. tighten: another way to do that than backward passes through the whole network. wide:
+    coefficients in float64, whatever the network computes in, so that little is paid but the network's own rounding
+    (wide.py).
     """
     check_supported(program.graph)
     check_by_example(program)
     program.check_input(box.lower)
     bounds = {program.graph.input: box}
     start = Relaxed(program, mode, Constants(program), bounds, {}, slopes, wide=wide)
-    build = _Build(start, own, memory, tighten)
+    build = _Build(start, own, memory, tighten, _forward(start, box, memory) if own else None)
     if mode is Soundness.NONE:
         return build.run()
     with exact_kernels():
@@ -86,6 +93,15 @@ def rounding_matters(
     return found.index_put((index,), found[index] & (2 * best <= upper[index].amax(1)))
 
 
+def _forward(start: Relaxed, box: Interval, memory: int) -> Forward[Pair] | None:
+    """Return forward bounds for boxes in which few inputs vary; None: they would not pay, or take too much memory."""
+    widest, columns = max(start.program.graph.sizes()), len(varying(box))
+    bytes_of_pair = 2 * (columns + 1) * widest * box.shape[0] * torch.float64.itemsize
+    if torch.is_grad_enabled() or columns > FEW * widest or LIVE * bytes_of_pair > memory:
+        return None
+    return Forward(start.constants, start.mode, PairDomain(box, start.slopes))
+
+
 @dataclass
 class _Build:
     """One forward walk that leaves bounds and steps behind."""
@@ -94,12 +110,16 @@ class _Build:
     own: bool
     memory: int
     tighten: Tighten | None = None
+    forward: Forward[Pair] | None = None
     precision: dict[str, Precision] = field(default_factory=dict)
+    pairs: dict[str, Pair] = field(default_factory=dict)
 
     def run(self) -> Relaxed:
         graph, constants = self.relaxed.program.graph, self.relaxed.constants
         self.precision[graph.input] = Precision.SEPARATE
         box = self.relaxed.bounds[graph.input]
+        if self.forward is not None:
+            self.pairs[graph.input] = self.forward.domain.start(box)
 
         def visit(node: Node, env: Env) -> Any:
             plain = self.relaxed.mode is Soundness.NONE or self.relaxed.wide
@@ -111,6 +131,7 @@ class _Build:
             found = precision(node, constants.sources(node), self.precision)
             if found is not None:
                 self.precision[node.name] = found
+            self._follow(env, node)
             return env[node.name]
 
         env = forward(graph.keeping, {**constants.of(box.shape[0]), graph.input: box}, visit)
@@ -134,6 +155,18 @@ class _Build:
             so_far.constants, node, so_far.bounds, so_far.mode, so_far.slopes, sizes, wide=so_far.wide
         )
         return True
+
+    def _follow(self, env: Env, node: Node) -> None:
+        """Narrow the bounds of a call's value by forward bounds, if there are any."""
+        box = self.relaxed.bounds.get(node.name)
+        if self.forward is None or box is None or not box.dtype.is_floating_point:
+            return
+        pair = self.pairs[node.name] = self.forward.step(node, self.relaxed.bounds, self.pairs)
+        for source in filter(self.relaxed.constants.used_once, self.relaxed.constants.sources(node)):
+            self.pairs.pop(source, None)
+        self.relaxed.bounds[node.name] = env[node.name] = self.forward.narrowed(pair, box)
+        if not pair.loses:
+            self.precision[node.name] = Precision.EXACT
 
     def _tighten(self, env: Env, node: Node) -> bool:
         """Tighten the operands of a loose step; did anything change?"""
