@@ -30,6 +30,7 @@ from surebound.search.signs.branching import candidates, choose
 from surebound.search.signs.domains import Domains
 from surebound.search.signs.leaves import settle
 from surebound.search.signs.programs import Programs
+from surebound.search.signs.propagation import Propagation
 from surebound.search.workspace import Workspace
 from surebound.solvers import Limits, MathProgram, SolverOutcome
 
@@ -37,6 +38,9 @@ from surebound.solvers import Limits, MathProgram, SolverOutcome
 PROGRAMS_AFTER = 64
 PROGRAMS_BATCH = 8
 PROGRAM_SECONDS = 10.0  # for one of them
+
+#: So many at once where signs follow from others: each is cut with care.
+PROPAGATED_BATCH = 32
 
 #: A bound this far below 0 is worth no more optimisation.
 _GOAL = -1e-4  # heuristic: when to stop
@@ -64,6 +68,7 @@ class SignSplitter:
         shape = question.cases.lower[:1].shape
         self.attack = ReducedAttack(self.fast, lambda x: question.confirm(x.reshape(shape), number))
         self.programs = Programs(self.exact, self.attack, self._solve, lambda: tree.left)
+        self.propagation = Propagation(self.exact)
         layers = tuple((layer.name, layer.place.numpy()) for layer in reduced.layers)
         self._recorder = SignRecorder(layers) if question.certify else None
 
@@ -92,6 +97,8 @@ class SignSplitter:
     @property
     def at_once(self) -> int:
         """Say how many sub-problems to bound together."""
+        if bool(self.propagation.grips.any()):
+            return min(self.options.batch, PROPAGATED_BATCH)
         return min(self.options.batch, PROGRAMS_BATCH) if self.programs.first else self.options.batch
 
     def roots(self) -> Domains:
@@ -102,7 +109,9 @@ class SignSplitter:
         alphas = (torch.cat(slopes) if slopes else self.reduced.lower[:0]).to(dtype).repeat(count, 1)
         m = Multipliers(torch.zeros(alphas.shape, dtype=torch.int8), alphas, torch.zeros_like(alphas))
         case = torch.arange(count)
-        return Domains.unknown(case, self.exact.start(case), m)
+        found = Domains.unknown(case, self.exact.start(case), m)
+        self.propagation.prepare(found)
+        return found
 
     def join(self, parts: Sequence[Domains]) -> Domains:
         """Join several pools into one."""
@@ -111,6 +120,9 @@ class SignSplitter:
     def advance(self, batch: Domains, tree: Tree) -> Domains | None:
         """Bound a batch; attack what is not proved and cut it in two."""
         tree.seen += len(batch)
+        batch = self._propagated(batch)
+        if tree.witness is not None or not len(batch):
+            return batch if len(batch) else None
         adam = self.options.root if bool(torch.isinf(batch.upper).any()) else self.options.node
         row = self._row(self.fast, batch)
         best, gaps = descend(self.fast.passes, row.a, row.offset, batch.m, adam, goal=_GOAL)
@@ -132,10 +144,42 @@ class SignSplitter:
         keep = (~leaf).nonzero()[:, 0]
         if not len(keep):
             return None
-        batch, own = batch[keep], found.own[keep].to(batch.m.alphas.dtype)
-        room = max(1, self.options.batch // (2 * len(batch)))
-        entries = candidates(self.reduced, own, gaps[keep], batch, min(room, self.options.candidates))
-        return choose(self.fast.passes, self._row(self.fast, batch), own, entries, batch, self.options.probe)
+        return self._cut(batch[keep], found.own[keep].to(batch.m.alphas.dtype), gaps[keep])
+
+    def _cut(self, batch: Domains, own: Tensor, gaps: Tensor) -> Domains:
+        """Cut sub-problems where most follows from it if something does, else where the bound gains most."""
+        entry = self.propagation.best(batch)  # (N,)
+        known, left = (entry >= 0).nonzero()[:, 0], (entry < 0).nonzero()[:, 0]
+        halves = [batch[known].split(entry[known], own[known, entry[known]])] if len(known) else []
+        if len(left):
+            batch, own = batch[left], own[left]
+            room = max(1, self.options.batch // (2 * len(batch)))
+            entries = candidates(self.reduced, own, gaps[left], batch, min(room, self.options.candidates))
+            halves.append(
+                choose(self.fast.passes, self._row(self.fast, batch), own, entries, batch, self.options.probe)
+            )
+        return Domains.cat(halves)
+
+    def _propagated(self, batch: Domains) -> Domains:
+        """Add the signs that follow from others, where rows imply some; settle what they refute; attack the rest.
+
+        No certificate says why a sign follows: where one is asked for, signs are left to bounds.
+        """
+        index = self.propagation.grips[batch.case].nonzero()[:, 0]
+        if not len(index) or self._recorder is not None:
+            return batch
+        part = batch[index]
+        ranges = self.propagation.narrowed(part)
+        signs = torch.where(part.free, ranges.signs, part.m.signs)
+        # What is left out has no execution with all rows > 0, and no more is known of its rows.
+        changed = ranges.refuted | (signs != part.m.signs).any(1)
+        self.tree.settle(dataclasses.replace(part[changed], upper=torch.zeros_like(part.upper[changed])))
+        kept = ~ranges.refuted
+        if bool(kept.any()):
+            self.tree.witness = self.attack(self.propagation.corner(ranges)[kept], part.case[kept])
+        every = batch.m.signs.index_copy(0, index, signs)
+        alive = torch.ones(len(batch), dtype=torch.bool).index_copy(0, index, kept)
+        return dataclasses.replace(batch, m=dataclasses.replace(batch.m, signs=every))[alive.nonzero()[:, 0]]
 
     def _row(self, targets: Targets, batch: Domains) -> TargetRow:
         return targets.mixed(batch.case, batch.weights)
@@ -161,6 +205,7 @@ class SignSplitter:
         found = passes.pull(row.a, row.offset, m, row.rounding_size)
         upper = torch.fmin(upper, passes.upper(found))
         rounding = passes.rounding(found) + self.rounding[batch.case]
+        rounding = torch.where(self.propagation.grips[batch.case], 0.0, rounding)  # there more than bounds decides
         return dataclasses.replace(batch, upper=upper, rounding=rounding), found
 
     def _weighed(self, batch: Domains, m: Multipliers) -> tuple[Tensor, Tensor]:
