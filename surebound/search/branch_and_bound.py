@@ -114,6 +114,7 @@ class Tree:
     within_rounding: bool = False  # without rounding, it would be proved
     seen: int = 0  # sub-problems bounded so far
     given_up: bool = False
+    _largest: float = field(default=math.inf, repr=False)  # bound in the pool, a round before
     _patience: float = field(default=math.inf, repr=False)  # of ``seen``, before rounding is taken for an obstacle
 
     @classmethod
@@ -139,6 +140,13 @@ class Tree:
             self.given_up = True
             self.undecided = f"more than {self.budget.open} sub-problems are open"
             return False
+        largest = float(pool.upper.max())
+        gained = largest <= (1 - self.budget.gain) * self._largest
+        if self.budget.gain and math.isfinite(self._largest) and not gained:
+            self.given_up = True
+            self.undecided = f"cuts lower the largest bound from {self._largest:.3g} to {largest:.3g} only"
+            return False
+        self._largest = largest
         if not bool((pool.upper <= pool.rounding).all()):
             self._patience = math.inf
         elif math.isinf(self._patience):

@@ -8,6 +8,7 @@ reference:   Bunel et al. 2020, section 5; mixtures as in search/mixing.py
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -67,7 +68,14 @@ class InputSplitter:
         lower, upper = question.cases.boxes
         self._least = (upper - lower).flatten(1) * SMALLEST_SHARE  # (N, n)
         self._recorder = BoxRecorder() if question.certify else None
-        self.at_once = max(1, min(4096, ENTRIES // max(1, program.graph.entries)))
+        self._room = max(1, min(4096, ENTRIES // max(1, program.graph.entries)))
+        self._seconds = 0.0  # of a box in the last round
+
+    @property
+    def at_once(self) -> int:
+        """Say how many boxes to bound together: what memory and an eighth of the time that is left allow."""
+        left = self._end - time.monotonic()
+        return self._room if self._room * self._seconds <= left / 8 else max(1, int(left / 8 / self._seconds))
 
     def evidence(self) -> dict[int, Evidence]:
         """Return what the proofs of the cases rest on, if that was to be kept."""
@@ -89,9 +97,11 @@ class InputSplitter:
     def advance(self, batch: Boxes, tree: Tree) -> Boxes | None:
         """Bound a batch by one pass with bounds of its own inside the network; attack and halve what is left."""
         tree.seen += max(len(batch), SMALLEST_ROUND)
+        began = time.monotonic()
         cases, box = self._question.cases[batch.case], Interval(batch.lower, batch.upper_end)
         relaxed = relax(self._program, box, self._question.mode, own=True)
         found = relaxed.evaluate(cases.c, cases.finite_d)
+        self._seconds = (time.monotonic() - began) / len(batch)
         a = found.form.coefficients
         mixed, weights = mixed_upper(a, found.form.offset, box, cases.valid)
         alone = torch.where(cases.valid, found.upper.double(), torch.inf).amin(1)

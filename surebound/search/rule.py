@@ -1,7 +1,8 @@
 """Which way to split, inputs or ReLUs, and for how long before the other way is tried (docs/verification.md).
 
 Splitting the input box improves every bound at once, but the number of boxes grows with the number of inputs; splitting
-on signs does not care how many inputs there are. Measured by benchmarks/splitting.py.
+on signs does not care how many inputs there are. Where it is not clear, boxes are tried for as long as every round of
+them gains much. Measured by benchmarks/splitting.py.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ from dataclasses import dataclass
 
 import torch
 
+from surebound.bounds.forward.pair import varying
 from surebound.bounds.linear.intermediate import relax
 from surebound.errors import BoundError, UnsupportedOperatorError
 from surebound.graph import Node, Program
+from surebound.interval import Interval
 from surebound.rules import find
 from surebound.rules.relax.lines import Lines
 from surebound.search.question import Question
 
-#: Networks of at most this many inputs are searched by splitting the input box first, others by splitting on ReLUs.
+#: Boxes in which at most this many inputs vary are split first; others as long as that gains much, then signs.
 FEW_INPUTS = 8
 
-#: Boxes of more inputs than this are not split at all.
+#: Boxes in which more inputs than this vary are not split at all.
 MANY_INPUTS = 64
 
 #: Unless hardly any ReLU can change its sign: then there are few combinations of signs, and each is exact.
@@ -33,10 +36,14 @@ INPUTS, SIGNS = SPLITS = ("input-splitting", "relu-splitting")
 
 @dataclass(frozen=True)
 class Budget:
-    """How far a search goes before it gives up: sub-problems that are open at a time, and bounded in all."""
+    """How far a search goes before it gives up: sub-problems that are open at a time, and bounded in all.
+
+    ``gain``: the part of the largest bound that every round has to take off; 0: none.
+    """
 
     open: int
     seen: float = math.inf
+    gain: float = 0.0
 
 
 #: Before the other way of splitting is tried; then without end.
@@ -46,12 +53,23 @@ PATIENCE = (
 )
 
 
+#: Boxes of more than few inputs: at this rate seven rounds take off four fifths, and relaxations gain more and more.
+GLIMPSE = Budget(2_000_000, 8_000, gain=0.2)
+
+
 def ways(program: Program, question: Question, domains: int) -> list[tuple[str, Budget]]:
     """Return ways to split and how far to go: what suits the network over the boxes first, then the other."""
-    inputs = question.cases.lower[0].numel()
+    inputs = _varying(question)
     if inputs > MANY_INPUTS or program.graph.input_shape[0] is not None:  # boxes go through the network many at a time
         return [(SIGNS, Budget(domains))]
-    return schedule(SPLITS if boxes_first(program, question) else tuple(reversed(SPLITS)))
+    if inputs > FEW_INPUTS:
+        return [(INPUTS, GLIMPSE), *schedule((SIGNS, INPUTS))]
+    return schedule(SPLITS if boxes_first(program, question) else (SIGNS, INPUTS))
+
+
+def _varying(question: Question) -> int:
+    """Count the inputs that vary in the boxes."""
+    return len(varying(Interval(question.cases.lower, question.cases.upper)))
 
 
 def schedule(chosen: tuple[str, ...]) -> list[tuple[str, Budget]]:
@@ -67,7 +85,7 @@ def schedule(chosen: tuple[str, ...]) -> list[tuple[str, Budget]]:
 def boxes_first(program: Program, question: Question) -> bool:
     """Say whether boxes suit a network better: few inputs, and more than a few ReLUs without a sign."""
     cases = question.cases
-    if cases.lower[0].numel() > FEW_INPUTS:
+    if _varying(question) > FEW_INPUTS:
         return False
     try:
         with torch.no_grad():

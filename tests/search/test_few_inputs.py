@@ -9,11 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from surebound.errors import InputError
+from surebound.interval import Interval
 from surebound.region import LinfBall
-from surebound.search import branch_and_bound, rule
-from surebound.search.branch_and_bound import Options
-from surebound.search.question import Finding
+from surebound.search import branch_and_bound, inputs, rule
+from surebound.search.branch_and_bound import Options, search
+from surebound.search.inputs import InputSplitter
+from surebound.search.question import Cases, Finding, Question
 from surebound.search.stages import BranchAndBound, Stage
+from surebound.search.workspace import Workspace
 from surebound.verdict import Status, Verdict
 from surebound.verify import Cascade, verify
 from tests.verify.oracle import tiny_net
@@ -27,15 +30,15 @@ def verdict(net: nn.Module, x: Tensor, label: int, eps: str, *stages: Stage) -> 
     return record.verdict
 
 
-@pytest.mark.parametrize(("inputs", "eps"), [(2, "1/2"), (5, "1/6")])
-def test_boxes_decide_what_a_few_signs_do_not(inputs: int, eps: str) -> None:
+@pytest.mark.parametrize(("count", "eps"), [(2, "1/2"), (5, "1/6")])
+def test_boxes_decide_what_a_few_signs_do_not(count: int, eps: str) -> None:
     """The label's bias lies a little above, then below what samples need: robust, then not."""
     net, x, width = (
-        tiny_net([inputs, 80, 80, 3], 1, scale=2.5),
-        torch.full((1, inputs), 0.5),
+        tiny_net([count, 80, 80, 3], 1, scale=2.5),
+        torch.full((1, count), 0.5),
         float(Fraction(eps)),
     )
-    z = net(x - width + 2 * width * torch.rand(20_000, inputs, generator=torch.Generator().manual_seed(0)))
+    z = net(x - width + 2 * width * torch.rand(20_000, count, generator=torch.Generator().manual_seed(0)))
     worst = (z[:, 1:] - z[:, :1]).amax(1)
     net[-1].bias.data[0] += float(worst.max() + 0.1 * (worst.max() - worst.min()))
     by_signs = verdict(net, x, 0, eps, BranchAndBound(OPTIONS, splits=("relu-splitting",)))
@@ -82,3 +85,63 @@ def test_the_rule_is_the_queries_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unknown_ways_are_refused() -> None:
     with pytest.raises(InputError, match="name one or both of input-splitting, relu-splitting"):
         BranchAndBound(splits=("inputs",))
+
+
+def one_input_matters(count: int) -> nn.Sequential:
+    """A network of many inputs and many unstable ReLUs whose output depends on one of them much more than on others."""
+    net = tiny_net([count, 60, 60, 2], 1, scale=2.0)
+    net[0].weight.data[:, 1:] *= 0.01
+    return net
+
+
+def asked(net: nn.Sequential, x: Tensor, radius: Tensor, beyond: float) -> Question:
+    """Does the first output stay below the largest value that samples find, plus a part of their range?"""
+    box = Interval(x - radius, x + radius)
+    draws = torch.rand(20_000, x.shape[1], generator=torch.Generator().manual_seed(0))
+    z = net(box.lower + draws * (box.upper - box.lower))[:, 0]
+    level = float(z.max() + beyond * (z.max() - z.min()))
+    cases = Cases.over(box, torch.tensor([[[1.0, 0.0]]]), torch.tensor([[-level]]))
+    unknown = torch.full((1,), torch.inf, dtype=torch.float64)
+    return Question(cases, torch.arange(1), unknown, lambda point, number: None)
+
+
+def test_boxes_of_more_inputs_are_tried_while_they_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One input that matters is cut until its boxes are proved; where all matter alike, signs get their turn soon."""
+    net, x = one_input_matters(12), torch.full((1, 12), 0.5)
+    question = asked(net, x, torch.full((1, 12), 0.4), 0.1)
+    monkeypatch.setattr(branch_and_bound._Search, "by_signs", lambda *given: pytest.fail("boxes gain enough"))
+    with Workspace(net) as workspace:
+        found = search(question, workspace, Options(seconds=600))
+    assert found.margins is not None and float(found.margins) <= 0
+
+    alike, rounds, real = tiny_net([12, 60, 60, 2], 1, scale=2.0), list[int](), InputSplitter.advance
+    monkeypatch.setattr(InputSplitter, "advance", lambda s, b, t: rounds.append(len(b)) or real(s, b, t))
+    monkeypatch.setattr(branch_and_bound._Search, "by_signs", lambda *given: Finding(timed_out=True))
+    with Workspace(alike) as workspace:
+        assert search(asked(alike, x, torch.full((1, 12), 0.4), 0.1), workspace, Options(seconds=600)).timed_out
+    assert len(rounds) <= 4
+
+
+def test_inputs_that_do_not_vary_do_not_count() -> None:
+    net, x = one_input_matters(100), torch.full((1, 100), 0.5)
+    radius = torch.zeros(1, 100)
+    radius[0, :3] = 0.4
+    with Workspace(net) as workspace:
+        program = workspace.program(x)
+        planned = rule.ways(program, asked(net, x, radius, 0.1), 100)
+        assert planned == rule.schedule(rule.SPLITS)
+        assert rule.ways(program, asked(net, x, radius + 0.1, 0.1), 100) == [(rule.SIGNS, rule.Budget(100))]
+        radius[0, :12] = 0.4
+        assert rule.ways(program, asked(net, x, radius, 0.1), 100)[0] == (rule.INPUTS, rule.GLIMPSE)
+
+
+def test_few_boxes_at_once_where_each_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x = one_input_matters(3), torch.full((1, 3), 0.5)
+    with Workspace(net) as workspace:
+        splitter = InputSplitter(workspace.program(x), asked(net, x, torch.full((1, 3), 0.4), 0.1), 100.0)
+    monkeypatch.setattr(inputs.time, "monotonic", lambda: 60.0)
+    assert splitter.at_once > 100
+    splitter._seconds = 2.5
+    assert splitter.at_once == 2  # an eighth of the 40 seconds that are left
+    splitter._seconds = 70.0
+    assert splitter.at_once == 1
