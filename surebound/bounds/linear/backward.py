@@ -206,7 +206,8 @@ class Relaxed:
         step = self.steps.get(source)
         if source == target or not isinstance(step, AffineStep) or not self.constants.used_once(source):
             return None
-        return step.price
+        shared = step.recentre is None or self.batch == 1  # what lines can sum in the same pass
+        return step.price if shared else None
 
     def _total(self, offsets: list[Tensor]) -> Tensor:
         """Sum offsets (S, B), rounded up."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from surebound.bounds.constants import Constants, affine_in_one, moved_from, taken_from
+from surebound.bounds.linear.centred import centred
 from surebound.bounds.linear.wide import Narrowed, names_dtype, rounds_numbers, wide_arguments, widened
 from surebound.errors import BoundError
 from surebound.graph import Node
@@ -23,6 +24,7 @@ from surebound.kernels import rounding, rows
 from surebound.numerics import (
     PREPAID_ROUNDINGS,
     Soundness,
+    add_up,
     by_rows,
     covering,
     defined,
@@ -55,6 +57,8 @@ class AffineStep:
     arguments: Arguments
     in_shape: torch.Size  # (B, *in)
     constant: Tensor | None  # b as (1, *out), or with 1 for axes along which it does not change; None if zero
+    # y = W (x - at) + constant (B, *out) instead: minus ``at`` (B, *in), and the rounding error bound of its products.
+    recentre: rows.Price | None = dataclasses.field(default=None, kw_only=True)
     error: Tensor | None = None
     absolute: Tensor | None = None  # (B,), float64: underflow
     trains: bool = False  # no rounding control: the offset may be summed in the dtype itself
@@ -74,7 +78,7 @@ class AffineStep:
         return self.operator(*rest[:at], x, *rest[at:], **kwargs)
 
     def linear(self, x: Tensor) -> Tensor:
-        """Return W x for x (N, *in), N a multiple of the batch size."""
+        """Return W x for x (N, *in), N a multiple of the batch size; of a step that is not recentred."""
         rest, kwargs = self.arguments(x.shape[0])
         if self.affine.linear is not None:
             return self.affine.linear(x, *rest, **kwargs)
@@ -104,7 +108,10 @@ class AffineStep:
         if self.trains and self.constant is not None and torch.is_grad_enabled() and a.dim() > 2:
             fixed, a = along(a, self.constant)
             return Pulled((self._adjoint(a, rest, kwargs),), fixed.double())
-        return Pulled((self._adjoint(a, rest, kwargs),), self._offset(a, priced))
+        coefficients, offset = self._adjoint(a, rest, kwargs), self._offset(a, priced)
+        if self.recentre is not None:
+            offset = add_up(offset, rows.dot(coefficients, self.recentre))
+        return Pulled((coefficients,), offset)
 
     def _adjoint(self, a: Tensor, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """Return W^T a (S, B, *in). Its shape is checked, because compiled passes over it check nothing."""
@@ -129,7 +136,16 @@ class AffineStep:
     def select(self, index: Index) -> AffineStep:
         if self.error is None or self.absolute is None:
             return self
-        return dataclasses.replace(self, error=self.error[index], absolute=self.absolute[index])
+        step = dataclasses.replace(self, error=self.error[index], absolute=self.absolute[index])
+        return step.recentred(lambda v: v[index], lambda v: v[index])
+
+    def recentred(self, operand: Callable[[Tensor], Tensor], value: Callable[[Tensor], Tensor]) -> AffineStep:
+        """Apply maps to what a recentred step keeps of its operand's size and of its value's."""
+        if self.recentre is None or self.constant is None:
+            return self
+        minus, lost = self.recentre.plain, self.recentre.absolute
+        price = rows.Price(*(None if v is None else operand(v) for v in (minus, lost)))
+        return dataclasses.replace(self, constant=value(self.constant), recentre=price)
 
     @classmethod
     def plain(
@@ -194,6 +210,9 @@ class AffineStep:
         # Over the reals a number in the code is what the network's dtype makes of it: a rounding, and not of float64.
         rounded = mode is Soundness.DEPLOYED or (wide and rounds_numbers(given, x.dtype))
         network = x.dtype if rounded else None
+        about = None if rounded or wide else centred(step, x, constants, terms, back)
+        if about is not None:
+            return about
         if not wide and sizes is not None and sizes.product is not None and sizes.entry is not None:
             bias = None if step.constant is None else step.constant.abs()
             return step._paying(sizes.product, bias, sizes.entry, terms, back, network)

@@ -167,8 +167,9 @@ class WindowPlan:
         outside = places.outside(whole, self.windows[before]) if clears else None
         adjoint = partial(_without, step.affine.local_adjoint, outside)
         error, absolute = step.error, step.absolute
+        around = partial(places.cut, window=self.windows[before]), partial(places.cut, window=self.windows[name])
         return dataclasses.replace(
-            step,
+            step.recentred(*around),
             affine=dataclasses.replace(step.affine, adjoint=adjoint),
             arguments=lambda _: given,
             in_shape=torch.Size((count, whole[1], *self.windows[before].size)),
@@ -191,7 +192,7 @@ def _before(step: Relaxation | None, window: Window) -> Window | None:
         return window if full and step.shapes == (shape,) else None
     if not isinstance(step, AffineStep) or step.affine.local is None or len(step.in_shape) != 4:
         return None
-    constant = step.constant
+    constant = step.constant if step.recentre is None else None
     if constant is not None and (constant.dim() < 3 or math.prod(constant.shape[-2:]) != 1):
         return None
     rest, kwargs = step.arguments(step.in_shape[0])
