@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from surebound.attack.climb import climb, smallest_row
+from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.intermediate import relax
 from surebound.certificates.evidence import BoxRecorder, Evidence
 from surebound.graph import Program
@@ -68,7 +69,9 @@ class InputSplitter:
         lower, upper = question.cases.boxes
         self._least = (upper - lower).flatten(1) * SMALLEST_SHARE  # (N, n)
         self._recorder = BoxRecorder() if question.certify else None
-        self._room = max(1, min(4096, ENTRIES // max(1, program.graph.entries)))
+        self._shared = max(1, len(question.cases) // len(question.cases.lower))  # cases of a box, about
+        # Both halves of a box at least, so that cases that share them share the work.
+        self._room = min(4096, self._shared * max(2, ENTRIES // max(1, program.graph.entries)))
         self._seconds = 0.0  # of a box in the last round
 
     @property
@@ -99,7 +102,7 @@ class InputSplitter:
         tree.seen += max(len(batch), SMALLEST_ROUND)
         began = time.monotonic()
         cases, box = self._question.cases[batch.case], Interval(batch.lower, batch.upper_end)
-        relaxed = relax(self._program, box, self._question.mode, own=True)
+        relaxed = self._relaxed(box)
         found = relaxed.evaluate(cases.c, cases.finite_d)
         self._seconds = (time.monotonic() - began) / len(batch)
         a = found.form.coefficients
@@ -120,6 +123,17 @@ class InputSplitter:
         slope = torch.einsum("bs,sbn->bn", weights[left], a[:, left].flatten(2).double())  # (N, n)
         tree.witness = self._attacked(batch, slope.reshape(batch.lower.shape))
         return batch if tree.witness is not None else self._halves(batch, slope, tree)
+
+    def _relaxed(self, box: Interval) -> Relaxed:
+        """Relax the network over boxes (N, *input); cases that share a box share the work."""
+        mode = self._question.mode
+        if self._shared == 1:
+            return relax(self._program, box, mode, own=True)
+        ends = torch.cat([box.lower.flatten(1), box.upper.flatten(1)], 1)
+        _, place = torch.unique(ends, dim=0, return_inverse=True)  # (N,)
+        first = torch.full((len(ends),), len(ends)).scatter_reduce(0, place, torch.arange(len(ends)), "amin")
+        first = first[: int(place.max()) + 1]
+        return relax(self._program, box.select(lambda v: v[first]), mode, own=True).select(place)
 
     def _attacked(self, batch: Boxes, slope: Tensor) -> Tensor | None:
         cases, confirm = self._question.cases[batch.case], self._question.confirm

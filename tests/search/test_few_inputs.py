@@ -145,3 +145,29 @@ def test_few_boxes_at_once_where_each_takes_long(monkeypatch: pytest.MonkeyPatch
     assert splitter.at_once == 2  # an eighth of the 40 seconds that are left
     splitter._seconds = 70.0
     assert splitter.at_once == 1
+
+
+def test_cases_that_share_a_box_share_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bounds of each case are those that it has alone, and every box is bounded once."""
+    net, x = tiny_net([3, 20, 20, 4], 2, scale=2.0), torch.full((1, 3), 0.5)
+    box = Interval(x - 0.3, x + 0.3)
+    c = torch.cat([torch.eye(4), -torch.eye(4)]).unsqueeze(1)
+    cases = Cases.over(box, c, torch.full((8, 1), -0.5))
+    unknown = torch.full((8,), torch.inf, dtype=torch.float64)
+    question = Question(cases, torch.arange(8), unknown, lambda point, number: None)
+    sizes, real = list[int](), inputs.relax
+    monkeypatch.setattr(
+        inputs, "relax", lambda p, b, *rest, **named: sizes.append(len(b.lower)) or real(p, b, *rest, **named)
+    )
+
+    def bounded(asked: Question) -> Tensor:
+        with Workspace(net) as workspace, torch.no_grad():
+            splitter = InputSplitter(workspace.program(x), asked, torch.inf)
+            tree = branch_and_bound.Tree.of(len(asked.cases), torch.inf, rule.Budget(100))
+            left = splitter.advance(splitter.roots(), tree)
+        return tree.settled if left is None else tree.settled.scatter_reduce(0, left.case, left.upper, "amax")
+
+    together = bounded(question)
+    assert sizes == [1]
+    alone = torch.cat([bounded(question[torch.tensor([i])]) for i in range(8)])
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-6)
