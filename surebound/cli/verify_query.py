@@ -167,7 +167,7 @@ def _decided(
 
 
 def _tell_how(answer: Answer) -> None:
-    for line in answer.notes:
-        note(line)
+    for each in answer.notes:
+        note(each)
     detail = f": {answer.detail}" if answer.detail else ""
     note(f"{answer.stage}, {answer.seconds:.2f} s{detail}")

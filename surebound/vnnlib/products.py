@@ -23,7 +23,7 @@ MOST_PRODUCTS = 100_000
 Pair = tuple[int, int]
 
 
-class Products:
+class Monomials:
     """The products of a query in the making; their elements are numbered from ``first`` on."""
 
     def __init__(self, first: int) -> None:

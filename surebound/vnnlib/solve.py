@@ -68,58 +68,62 @@ def decide(
     """Decide a query about networks, given by the names that the query has for them; either may be a file's path.
 
     ``tolerance``: let what a MIP solver proves within its tolerance count as unsat, for queries about reals.
-    ``certificates``: a directory for the certificate NAME.cert of an unsat, which ``surebound check`` confirms.
+    ``certificates``: a directory for the certificate NAME.cert of an unsat, which ``surebound check`` confirms;
+    none is written of a network that reads positions from its input.
     """
     began = time.monotonic()
     asked = query if isinstance(query, Query) else read_query(query)
     models = {name: each if isinstance(each, Model) else read_model(each) for name, each in networks.items()}
+    run = _Asking(began, timeout, seed, tolerance, None if certificates is None else Path(certificates), name)
     try:
         problem = build(asked, models)
     except DataDependentError as error:
         if not error.places:
             raise
-        return _by_positions(asked, models, error, began, timeout, seed, tolerance)
-    keep = None if certificates is None else _certifies(Path(certificates), problem, name)
-    return _answer(problem, began, timeout, seed, tolerance, keep)
+        return run.by_positions(Positions.of(asked, models, error, seed))
+    return run.answer(problem)
 
 
-def _by_positions(
-    query: Query,
-    models: Mapping[str, Model],
-    error: DataDependentError,
-    began: float,
-    timeout: float,
-    seed: int,
-    tolerance: bool,
-) -> Answer:
-    """Decide a query whose networks read positions from their input: one case per combination of whole numbers."""
-    cases = Positions.of(query, models, error, seed)
-    found, said = cases.falsified(began + timeout / 2), list[Answer]()
-    if found is not None:
-        return Answer(Status.FALSIFIED, found, "positions", "", time.monotonic() - began)
-    for problem in cases.problems():
-        said.append(_answer(problem, began, timeout, seed, tolerance))
-        if said[-1].status is not Status.ROBUST:
-            return said[-1]  # one case that is not proved leaves the query open, or answers it
-    return dataclasses.replace(said[-1], float_sound=all(each.float_sound for each in said))
+@dataclass(frozen=True)
+class _Asking:
+    """One call of ``decide``."""
 
+    began: float
+    timeout: float
+    seed: int
+    tolerance: bool
+    certificates: Path | None
+    name: str
 
-def _answer(
-    problem: QueryProblem, began: float, timeout: float, seed: int, tolerance: bool, keep: Certify | None = None
-) -> Answer:
-    checks, assignment = Judge(problem), Assignment()
+    def by_positions(self, cases: Positions) -> Answer:
+        """Decide a query whose networks read positions from their input, case by case; without a certificate."""
+        found, said = cases.falsified(self.began + self.timeout / 2), list[Answer]()
+        if found is not None:
+            return Answer(Status.FALSIFIED, found, "positions", "", time.monotonic() - self.began)
+        alone = dataclasses.replace(self, certificates=None)
+        for problem in cases.problems():
+            said.append(alone.answer(problem))
+            if said[-1].status is not Status.ROBUST:
+                return said[-1]  # one case that is not proved leaves the query open, or answers it
+        return dataclasses.replace(said[-1], float_sound=all(each.float_sound for each in said))
 
-    def judge(x: Tensor) -> bool:
-        assignment.update(checks(x) or {})
-        return bool(assignment)
+    def answer(self, problem: QueryProblem) -> Answer:
+        """Decide a query about one merged network."""
+        checks, assignment = Judge(problem), Assignment()
 
-    reals = problem.soundness is Soundness.REAL
-    stages = STAGES if reals else STAGES[:-1]  # a solver's answer is about reals
-    found = decide_formula(
-        problem, judge, began + timeout, seed=seed, stages=stages, tolerance=tolerance and reals, certify=keep
-    )
-    seconds = time.monotonic() - began
-    return Answer(found.status, assignment, found.stage, found.detail, seconds, found.float_sound, problem.notes)
+        def judge(x: Tensor) -> bool:
+            assignment.update(checks(x) or {})
+            return bool(assignment)
+
+        reals = problem.soundness is Soundness.REAL
+        stages = STAGES if reals else STAGES[:-1]  # a solver's answer is about reals
+        keep = None if self.certificates is None else _certifies(self.certificates, problem, self.name)
+        found = decide_formula(
+            problem, judge, self.began + self.timeout, seed=self.seed, stages=stages,
+            tolerance=self.tolerance and reals, certify=keep,
+        )  # fmt: skip
+        seconds = time.monotonic() - self.began
+        return Answer(found.status, assignment, found.stage, found.detail, seconds, found.float_sound, problem.notes)
 
 
 def _certifies(path: Path, problem: Problem, name: str) -> Certify:

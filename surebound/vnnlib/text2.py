@@ -11,7 +11,7 @@ from typing import Any as Anything
 from surebound.errors import MissingExtraError, QueryError
 from surebound.spec.formula import All, Any, Formula, Sum, comparison, folded
 from surebound.vnnlib.infix import prefixed
-from surebound.vnnlib.products import Products
+from surebound.vnnlib.products import Monomials
 from surebound.vnnlib.query import Kind, Network, Query, Variable, number, placed
 from surebound.vnnlib.text1 import DEEPEST, MOST_VARIABLES
 
@@ -41,7 +41,7 @@ def parse(text: str, source: str = "the query") -> Query:
     networks = placed([_network(each, source) for each in tree.networks])
     if sum(each.size for network in networks for each in network.variables) > MOST_VARIABLES:
         raise QueryError(f"{source}: it declares more than {MOST_VARIABLES} numbers")
-    products = Products(sum(each.size for network in networks for each in network.variables))
+    products = Monomials(sum(each.size for network in networks for each in network.variables))
     reader = _Reader({each.name: each for network in networks for each in network.variables}, source, products)
     formula = All(tuple(reader.formula(each.expr) for each in tree.assertions))
     return Query(networks, formula, "2.0", products.pairs)
@@ -96,7 +96,7 @@ def _variable(tree: Anything, kind: Kind, source: str) -> Variable:
 class _Reader:
     """From the parser's tree to ours."""
 
-    def __init__(self, variables: dict[str, Variable], source: str, products: Products) -> None:
+    def __init__(self, variables: dict[str, Variable], source: str, products: Monomials) -> None:
         self._source, self._products = source, products
         self._variables = variables
         self._strides = {name: _strides(each.shape) for name, each in variables.items()}
