@@ -25,6 +25,7 @@ class Flat:
     steps: list[dict[str, Any]] = field(default_factory=list)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     relus: list[str] = field(default_factory=list)  # the calls of the program that are ReLU steps, in order
+    shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)  # of values, by number, without the batch
 
     def add(self, op: str, inputs: list[int], **given: Any) -> int:
         """Add a step and return the number of its value; tensors become arrays."""
@@ -137,7 +138,7 @@ def _pool(call: _FlatCall) -> int:
 @_flattens("adaptive_avg_pool2d.default", "_adaptive_avg_pool2d.default", "mean.dim")
 def _global(call: _FlatCall) -> int:
     x = call.number("self")
-    shape = _shape_of(call.flat, x)
+    shape = call.flat.shapes[x]
     axes = sorted(int(d) % 4 for d in call.args.get("dim", (2, 3)))
     if len(shape) != 3 or axes != [2, 3] or any(n != 1 for n in _pair(call.args.get("output_size", 1))):
         raise call.refused("only the mean over all positions of an image is known")
@@ -198,7 +199,7 @@ def _of_example(value: Tensor, call: _FlatCall) -> Tensor:
 def _reshape(call: _FlatCall) -> int:
     x = call.number("self" if "self" in call.args else "input")
     shape = tuple(call.sample.shape[1:])
-    if call.sample.shape[0] != 1 or math.prod(shape) != math.prod(_shape_of(call.flat, x)):
+    if call.sample.shape[0] != 1 or math.prod(shape) != math.prod(call.flat.shapes[x]):
         raise call.refused("it changes the batch")
     return call.flat.add("reshape", [x], shape=list(shape))
 
@@ -207,7 +208,7 @@ def _reshape(call: _FlatCall) -> int:
 def _choose(call: _FlatCall) -> int:
     """Choose entries of a list of numbers: a product with a matrix of zeros and ones, which rounds nothing."""
     x = call.number("self")
-    shape = _shape_of(call.flat, x)
+    shape = call.flat.shapes[x]
     if len(shape) != 1 or call.args.get("dim", 0) not in (1, -1):
         raise call.refused("only entries of a list are chosen, not parts of an image")
     numbers = torch.arange(shape[0]).unsqueeze(0)
@@ -244,16 +245,11 @@ def _relu(call: _FlatCall) -> int:
     return call.flat.add("relu", [call.number("self")], left=slope)
 
 
-def _shape_of(flat: Flat, number: int) -> tuple[int, ...]:
-    """Return the shape of a value, as its step's sample had it."""
-    return flat.input if number == 0 else tuple(flat.steps[number - 1]["_shape"])
-
-
 def flatten(program: Program) -> Flat:
     """Return the steps of a network; GraphError names an operator that certificates do not cover."""
     graph = program.graph
     shape = tuple(int(n or 1) for n in graph.input_shape[1:])
-    flat = Flat(shape)
+    flat = Flat(shape, shapes={0: shape})
     known: dict[str, Any] = {**program.parameters(), graph.input: _Value(0)}
 
     def visit(node: Node, values: Env) -> Any:
@@ -264,7 +260,7 @@ def flatten(program: Program) -> Flat:
                 raise GraphError(f"{node.op} has no certificate: the checker does not know it")
             call = _FlatCall(node, _arguments(node, known), flat, value)
             known[node.name] = _Value(FLATTENERS[node.op](call))
-            flat.steps[-1]["_shape"] = list(value.shape[1:])
+            flat.shapes[len(flat.steps)] = tuple(value.shape[1:])
         return value
 
     if graph.dtype != torch.float32:
@@ -274,8 +270,6 @@ def flatten(program: Program) -> Flat:
     found = known[graph.output]
     if not isinstance(found, _Value) or found.number != len(flat.steps):
         raise GraphError("the network's output is not its last value")
-    for step in flat.steps:
-        step.pop("_shape", None)
     return flat
 
 

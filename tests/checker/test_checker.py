@@ -99,7 +99,7 @@ def test_is_small_and_imports_numpy_and_the_standard_library_alone() -> None:
 
 def test_all_kinds_are_valid_in_both_arithmetics(proofs: tuple[bytes, list[bytes]]) -> None:
     network, found = proofs
-    assert set().union(*(kinds(each) for each in found)) == {"interval", "crown-ibp", "crown", "splits"}
+    assert set().union(*(kinds(each) for each in found)) >= {"interval", "crown-ibp", "crown", "splits"}
     assert any(unpack(each)[0]["claim"] == "falsified" for each in found)
     for each in found[::2]:
         kind, worst, _ = check(each, network)
@@ -119,7 +119,7 @@ def test_agrees_with_the_second_checker(proofs: tuple[bytes, list[bytes]]) -> No
     network, found = proofs
     compared = 0
     for each in found:
-        if unpack(each)[0]["claim"] != "robust":
+        if unpack(each)[0]["claim"] != "robust" or "boxes" in kinds(each):
             continue
         theirs = second.bound(over_the_reals(each), network)
         ours = check(over_the_reals(each), network, exact=True)[1]
