@@ -112,6 +112,6 @@ def cascade(given: str | Cascade) -> Cascade:
     if isinstance(given, Cascade):
         return given
     if given not in CASCADES:
-        hint = nearest(given, CASCADES).removesuffix(".")
-        raise ConfigError(f"cascade {given!r} is not known{hint}; choose one of: {', '.join(CASCADES)}")
+        hint = nearest(given, CASCADES)
+        raise ConfigError(f"cascade {given!r} is not known; choose one of: {', '.join(CASCADES)}{hint}")
     return Cascade(given, CASCADES[given]())
