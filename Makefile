@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 JOBS   ?= 2
+MINUTES ?= 10
 ARGS   ?=
 
 BIN   := $(VENV)/bin
@@ -12,7 +13,7 @@ STAMP := $(VENV)/.surebound-$(KEY)
 
 SHELL := /usr/bin/env bash
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart test lint format bench compare docs constraints clean
+.PHONY: help venv quickstart test lint format audit mutants bench compare docs constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +43,12 @@ lint: venv  ## ruff and mypy --strict
 
 format: venv  ## rewrite the sources in the project's format
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
+
+audit: venv  ## look for a wrong answer: random networks, files and queries (make audit MINUTES=10)
+	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/surebound audit --minutes $(MINUTES) $(ARGS)
+
+mutants: venv  ## put small faults into a copy of the code, one at a time: do the tests notice?
+	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m tests.mutants --jobs $(JOBS) $(ARGS)
 
 bench: venv  ## measure against plain PyTorch; writes runs/bench.json (ARGS="bounds" runs one file)
 	@$(BIN)/python -m benchmarks.run --out runs/bench.json $(ARGS)

@@ -37,7 +37,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "experiment": WORK | {"zoo"},
     "report": WORK | {"zoo", "experiment"},
     "reproduction": WORK | {"zoo", "experiment", "report"},
-    "cli": WORK | {"checker", "zoo", "experiment", "report", "reproduction"},
+    "audit": WORK,
+    "cli": WORK | {"checker", "zoo", "experiment", "report", "reproduction", "audit"},
     "__main__": frozenset({"cli"}),
     "__init__": WORK | {"experiment", "zoo"},
 }

@@ -5,11 +5,13 @@ is then replaced: where a value of another example changes, examples meet. A cal
 calls before it make of an input, because a dead unit would hide it; and once with the network's own parameters,
 once with random ones, because a weight of 0 may hide it today. Every example is replaced in turn, and the two batches
 have different sizes, because a rotation by 3 leaves a batch of 3 as it is; and what reads a constant that tells
-examples apart, such as their numbers, counts as joining them: at another size it may.
+examples apart, such as their numbers, counts as joining them: at another size it may. So does what computes with the
+size of the batch: the same examples have other values in other company.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,6 +22,7 @@ from surebound.errors import BoundError
 from surebound.flags import own_state
 from surebound.graph import Graph, Node, Program
 from surebound.graph.walk import Env, forward
+from surebound.numerics import TRACE_TOLERANCE
 from surebound.rules import describe
 
 #: Examples of the trial with the network's own parameters and of that with others, where it does not fix their number.
@@ -40,7 +43,7 @@ def mixing(program: Program) -> frozenset[str]:
         own = program.parameters()
         draw = torch.Generator().manual_seed(0)
         with own_state():
-            odd |= _by_place(program, own) if free else set()
+            odd |= _by_place(program, own) | _by_size(program, own) if free else set()
             others = {name: _random(value, draw) for name, value in own.items()}
             for parameters, batch in zip((own, others), EXAMPLES, strict=True):
                 odd |= _seen(program, parameters, batch if free else graph.input_shape[0] or 1)
@@ -105,6 +108,19 @@ def _seen(program: Program, parameters: dict[str, Any], batch: int) -> set[str]:
     return found
 
 
+def _by_size(program: Program, parameters: dict[str, Any]) -> set[str]:
+    """Find the calls whose values for the same examples differ between two sizes of the batch by more than rounding."""
+    few = EXAMPLES[0]
+    one, two = (_values(program, parameters, size, None) for size in (few, few + 2))
+    found = set[str]()
+    for name, value in one.items():
+        for a, b in zip(_parts(value), _parts(two[name]), strict=True):
+            a, b = a.double().nan_to_num(), b[:few].double().nan_to_num()
+            if a.shape != b.shape or bool(((a - b).abs() > TRACE_TOLERANCE * (1 + a.abs())).any()):
+                found.add(name)
+    return found
+
+
 def _parts(value: Any) -> list[Tensor]:
     parts = value if isinstance(value, (tuple, list)) else [value]
     return [part for part in parts if isinstance(part, Tensor)]
@@ -117,8 +133,10 @@ def _same(one: Tensor, two: Tensor, batch: int, rest: list[int]) -> bool:
 def _values(program: Program, parameters: Env, batch: int, changed: int | None) -> dict[str, Any]:
     """Run every call that varies on random operands; those of example ``changed`` differ from those without it."""
     graph, draw, other = program.graph, *(torch.Generator().manual_seed(seed) for seed in (1, 2))
+    seeds = itertools.count(3)
 
     def fresh(value: Tensor) -> Tensor:
+        draw.manual_seed(next(seeds))  # the same rows for the first examples, however many follow
         found = torch.rand(value.shape, generator=draw) + 0.5
         if changed is not None and value.shape[:1] == (batch,):
             found[changed] = torch.rand(value.shape[1:], generator=other) + 0.5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,14 +15,9 @@ from surebound.graph.walk import Env, Steps, forward, freeing
 from surebound.rules import Affine, find
 
 
-def environment(program: Program, batch: int, convert: Callable[[Tensor], Tensor] | None = None) -> Env:
-    """Return the parameters and the values of the calls that do not depend on the input, for a batch of this size.
-
-    convert: applied to every parameter first, e.g. to another dtype.
-    """
+def environment(program: Program, batch: int) -> Env:
+    """Return the parameters and the values of the calls that do not depend on the input, for a batch of this size."""
     graph, env = program.graph, dict[str, Any](program.parameters())
-    if convert is not None:
-        env = {name: convert(value) for name, value in env.items()}
 
     def sized(name: str) -> list[int]:
         return [batch if n is None else n for n in graph.shape_of(name) or ()]
@@ -35,7 +30,7 @@ def environment(program: Program, batch: int, convert: Callable[[Tensor], Tensor
         if not _reads_a_shape(node, env):  # zeros_like and friends
             return None
         like = torch.zeros(sized(node.args[0].name), dtype=graph.dtype, device=program.device)
-        return node.run({**env, node.args[0].name: like if convert is None else convert(like)})
+        return node.run({**env, node.args[0].name: like})
 
     return forward(graph.keeping, env, visit)
 

@@ -36,6 +36,7 @@ COMMANDS = (
     "data",
     "ops",
     "supports",
+    "audit",
 )
 """The modules of surebound.cli that bring commands, in the order of the help page."""
 

@@ -183,10 +183,13 @@ class NetworkEncoder:
         return affine_matrix(apply, shape[1:], moves)
 
     def _environment(self, batch: int) -> Env:
-        """Return the parameters in float64 and the values that depend on them and on the batch size alone."""
+        """Return the parameters and the values that depend on them and on the batch size alone, in float64.
+
+        They are computed in the network's dtype first, as the network does.
+        """
         if batch in self._environments:
             return self._environments[batch]
-        env = environment(self.program, batch, in_double)
+        env = {name: in_double(value) for name, value in environment(self.program, batch).items()}
         if batch == 1:  # other sizes come by once, and hold the same tensors
             self._environments[batch] = env
         return env

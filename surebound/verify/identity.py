@@ -18,7 +18,7 @@ from surebound.graph import digest, program_of
 from surebound.graph.fit import evaluating
 
 #: Packages that cannot turn a bound into a proof: a change in, say, a report does not outdate any verdict.
-_BESIDE = ("cli", "data", "experiment", "models", "report", "reproduction", "train", "zoo")
+_BESIDE = ("audit", "cli", "data", "experiment", "models", "report", "reproduction", "train", "zoo")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,6 +15,7 @@ from surebound.certificates.directory import CertificateDirectory, open_director
 from surebound.errors import InputError, RegionError, StoreError
 from surebound.graph import forward, program_of
 from surebound.graph.fit import evaluating
+from surebound.numerics import TRACE_TOLERANCE
 from surebound.region import LinfBall, check_region, warn_if_wide
 from surebound.rules import check_supported
 from surebound.search.cascade import Cascade
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from distributed import Client
 
 STORE_NAME = "results.db"
+
+#: Examples that are run together and one by one before anything else.
+COMPANY = 9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,8 +256,28 @@ def checked(
     # An operator without a rule is said now. NaN differs from itself, which is no fault of the tracing.
     if chosen and any(stage.bounds for stage in steps.stages) and not bool(outputs.isnan().any()):
         with evaluating(model):
-            check_supported(program_of(model, images[:1]).graph)
+            program = program_of(model, images[:1])
+            check_supported(program.graph)
+            if program.graph.input_shape[0] is None:
+                _check_alone(model, images[:COMPANY])
     return list(dict.fromkeys(chosen))
+
+
+def _check_alone(model: nn.Module, x: Tensor) -> None:
+    """Refuse a network that answers for one of the inputs x (B, ...) otherwise when it is alone.
+
+    What is kept is a verdict of each example by itself, whoever is in its batch.
+    """
+    with torch.no_grad():
+        together = forward(model, x.clone())
+        alone = torch.cat([forward(model, each.clone()) for each in torch.split(x, 1)])
+    apart = (together - alone).abs().nan_to_num(0.0)
+    if bool((apart > TRACE_TOLERANCE * (1 + alone.abs())).any()):
+        raise InputError(
+            f"the network's answer for an example depends on its batch, by {float(apart.max()):.3g}: nothing can be "
+            "proved of the example alone. Bound a batch as a whole with sb.interval_bounds, or ask sb.decide, which "
+            "takes one example at a time"
+        )
 
 
 def identity_of(model: nn.Module, images: Tensor, clip: tuple[float, float] | None) -> Identity:

@@ -29,6 +29,8 @@ MIXED = {
     "all but the first": lambda x: x[(torch.arange(x.shape[0]) - 1).clamp(min=0)],
     "rotated by 3": lambda x: x.roll(3, 0),
     "rotated by 5": lambda x: x.roll(5, 0),
+    "times the size of the batch": lambda x: x * x.shape[0],
+    "plus a constant of the batch": lambda x: x + torch.full((2,), 0.25) * x.shape[0],
 }
 
 

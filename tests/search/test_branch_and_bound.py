@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import surebound as sb
 from surebound.bounds.linear.alpha import Adam
 from surebound.errors import InputError
 from surebound.region import LinfBall
@@ -262,3 +263,23 @@ def test_a_slow_solver_gets_one_program_not_one_per_leaf(monkeypatch: pytest.Mon
     assert workspace.asked == 1
     assert record.verdict.status is Status.TIMEOUT
     assert record.verdict.detail == ""
+
+
+class SoftmaxFirst(nn.Module):
+    """A softmax without lines of its own before ReLUs that are all stable: no rows go back through it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 3).requires_grad_(False), nn.Linear(3, 2).requires_grad_(False)
+        self.a.bias.fill_(9.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.relu(self.a(x.softmax(1))))
+
+
+def test_no_rows_go_back_through_an_operator_without_lines() -> None:
+    torch.manual_seed(0)
+    net, x = SoftmaxFirst(), torch.rand(1, 3)
+    label = net(x).argmax(1)
+    found = sb.decide(net, sb.LinfBall(x, "1/10"), label, stages=("relu-splitting",), timeout=20)[0]
+    assert found.status.value in ("robust", "unknown")

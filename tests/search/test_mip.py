@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
+import surebound as sb
 from surebound.bounds.margins import worst_margins
 from surebound.errors import BoundError, UnsupportedOperatorError
 from surebound.graph import program_of
+from surebound.interval import Interval
 from surebound.numerics import SOLVER_FEASIBILITY, Soundness
 from surebound.region import Box, LinfBall
 from surebound.rules.mip.expression import Encoder, Expression
@@ -294,3 +296,20 @@ def test_what_is_not_piecewise_linear_is_refused_all_at_once() -> None:
 def test_infinite_bounds_are_refused() -> None:
     with pytest.raises(BoundError, match="finite bounds"):
         Encoder().variables(np.array([0.0]), np.array([np.inf]))
+
+
+class MadeInside(nn.Module):
+    """A weight that forward() computes: in the network's dtype, also where everything else is in float64."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ torch.linspace(-1, 1, 6).sin().reshape(3, 2)
+
+
+def test_constants_of_the_code_are_those_of_the_network() -> None:
+    x = torch.tensor([[0.2, 0.5, 0.9]])
+    encoder = NetworkEncoder(program_of(MadeInside(), x))
+    ends = {encoder.program.graph.input: Interval.point(x)}
+    output = encoder.encode(ends).output
+    weight = torch.linspace(-1, 1, 6).sin().reshape(3, 2).double()
+    assert output.lower.tolist() == pytest.approx((x.double() @ weight)[0].tolist(), abs=1e-15)
+    assert sb.decide(MadeInside(), sb.LinfBall(x, "1/100"), torch.tensor([1]), stages=("mip",), tolerance=True)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import surebound as sb
-from surebound.errors import StoreError, TraceMismatchError
+from surebound.errors import InputError, StoreError, TraceMismatchError
 from surebound.graph import program_of
 from surebound.search.agreement import check_agreement
 from surebound.verify.identity import code_version, network_digest, sources
@@ -145,7 +145,7 @@ def test_networks_that_cannot_be_traced_are_told_apart_too() -> None:
 
 def test_the_code_version_covers_everything_that_can_say_robust() -> None:
     package = Path(sb.__file__).parent
-    beside = {"cli", "data", "experiment", "models", "report", "reproduction", "train", "zoo"}
+    beside = {"audit", "cli", "data", "experiment", "models", "report", "reproduction", "train", "zoo"}
     expected = {
         path.relative_to(package)
         for suffix in ("py", "c", "h")
@@ -187,3 +187,21 @@ def test_a_decision_is_about_the_networks_that_run(scale: list[float]) -> None:
         sb.decide(net, region, sb.Spec.label(0))
     with pytest.raises(TraceMismatchError, match="nothing is proved"):  # the other network of a property, too
         sb.decide(nn.Flatten(), region, sb.Spec.equivalent(net, "1/10"))
+
+
+class InCompany(nn.Module):
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.how == "size":
+            return x * x.shape[0]
+        return x - x.mean(0) if self.how == "mean" else x[torch.arange(x.shape[0]).clamp(max=1)]
+
+
+@pytest.mark.parametrize("how", ["size", "mean", "neighbour"])
+def test_verdicts_are_of_examples_alone(how: str) -> None:
+    images = torch.tensor([[0.6, 0.4], [0.9, 0.1], [0.2, 0.7]])
+    with pytest.raises(InputError, match="the network's answer for an example depends on its batch"):
+        sb.verify(InCompany(how), sb.LinfBall(images, "1/100", clip=(0, 1)), torch.tensor([0, 0, 1]), "fast")

@@ -274,7 +274,7 @@ class ConstantStep:
         wide = a.double()
         best = torch.where(wide >= 0, wide * self.upper.double(), wide * self.lower.double())
         best = torch.where(wide == 0, torch.zeros_like(best), best)  # 0 times infinity
-        best = best.reshape(*a.shape[:2], -1)
+        best = best.flatten(2) if best.dim() > 2 else best.unsqueeze(2)
         paid = best.sum(2) + best.abs().sum(2) * several_sums(best.shape[2] + 4, 2)
         return Pulled((), paid)
 
