@@ -139,3 +139,16 @@ def test_sums_are_rounded_up() -> None:
         assert Fraction(bound) >= exact
         assert Fraction(bound) - exact <= Fraction(1, 2**48) * sum(abs(Fraction(v)) for v in column)
     assert sum_up(torch.tensor([[math.inf], [1.0]], dtype=torch.float64)).item() == math.inf
+
+
+def test_the_unit_roundoff_is_half_the_distance_from_one_to_the_next_number() -> None:
+    assert numerics.unit_roundoff(torch.float32) == 2.0**-24 and numerics.unit_roundoff(torch.float64) == 2.0**-53
+
+
+@pytest.mark.parametrize("mode", [Soundness.REAL, Soundness.DEPLOYED])
+def test_elementwise_roundings_are_paid(mode: Soundness) -> None:
+    center = torch.tensor([1.0, -3.0, 1e30, 0.0])
+    paid = numerics.pay(center, torch.tensor([0.0, 0.5, 0.0, 0.0]), mode)
+    least = torch.tensor([0.0, 0.5, 0.0, 0.0]) + center.abs() * 2.0**-23 + torch.finfo(torch.float32).tiny
+    assert bool((paid >= least).all())
+    assert bool(numerics.pay(torch.ones(1), torch.full((1,), math.inf), mode).isnan().all())

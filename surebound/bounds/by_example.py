@@ -115,7 +115,7 @@ def _by_size(program: Program, parameters: dict[str, Any]) -> set[str]:
     found = set[str]()
     for name, value in one.items():
         for a, b in zip(_parts(value), _parts(two[name]), strict=True):
-            a, b = a.double().nan_to_num(), b[:few].double().nan_to_num()
+            a, b = (part[:few].double().nan_to_num() if part.dim() else part.double() for part in (a, b))
             if a.shape != b.shape or bool(((a - b).abs() > TRACE_TOLERANCE * (1 + a.abs())).any()):
                 found.add(name)
     return found

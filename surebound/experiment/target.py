@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from surebound import zoo
@@ -156,8 +155,10 @@ def _of_zoo(name: str, weights: str | Path | None, data_dir: Path | None) -> Tar
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Fill a network from a safetensors file; names and shapes must be the network's own."""
+    from surebound.train.checkpoint import read_tensors
+
     try:
-        state = load_file(path)
+        state = read_tensors(path)
     except FileNotFoundError:
         raise InputError(f"the weights {path} do not exist") from None
     except (SafetensorError, OSError) as error:

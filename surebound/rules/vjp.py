@@ -13,7 +13,7 @@ def vjp_adjoint(fn: Callable[..., Tensor], a: Tensor, in_shape: torch.Size, *arg
     """Return A^T a for a (S, B, *out) and fn affine in its first argument of shape ``in_shape`` (B, *in)."""
     zeros = torch.zeros(in_shape, dtype=a.dtype, device=a.device)
     pull: Any = torch.func.vjp(lambda x: fn(x, *args, **kwargs), zeros)[1]
-    result: Tensor = torch.vmap(lambda row: pull(row)[0])(a)
+    result: Tensor = torch.vmap(lambda row: pull(row)[0])(a) if len(a) else a.new_zeros(0, *in_shape)
     return result
 
 
@@ -21,7 +21,7 @@ def looped_adjoint(fn: Callable[..., Tensor], a: Tensor, in_shape: torch.Size, *
     """Compute ``vjp_adjoint`` row by row, for operators whose gradient PyTorch cannot batch."""
     zeros = torch.zeros(in_shape, dtype=a.dtype, device=a.device)
     pull: Any = torch.func.vjp(lambda x: fn(x, *args, **kwargs), zeros)[1]
-    return torch.stack([pull(row)[0] for row in a])
+    return torch.stack([pull(row)[0] for row in a]) if len(a) else a.new_zeros(0, *in_shape)
 
 
 def reduce_to(a: Tensor, in_shape: torch.Size) -> Tensor:

@@ -8,6 +8,7 @@ flushed to the disk, and renamed: either all of it is there or nothing.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -17,11 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from surebound.errors import RunError
+
+#: Under this name files keep a hash of what was written: a disk, or a copy, may change a byte.
+_SEAL = "sha256"
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +39,31 @@ class Checkpoint:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write safetensors and flush them to the disk. Copies, so that tied weights are written twice, not refused."""
-    save_file({name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}, path)
+    """Write safetensors with a seal and flush them to the disk. Copies: tied weights are written twice, not refused."""
+    kept = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}
+    save_file(kept, path, {_SEAL: seal_of(kept)})
     with open(path, "rb") as file:
         os.fsync(file.fileno())
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read safetensors; raise RunError if they have a seal that they do not fit, because a byte of them has changed."""
+    tensors = load_file(path)
+    with safe_open(path, framework="pt") as file:
+        seal = (file.metadata() or {}).get(_SEAL)
+    if seal is not None and seal != seal_of(tensors):
+        raise RunError(f"{path} is damaged: its numbers are not those that were written; restore a copy")
+    return tensors
+
+
+def seal_of(tensors: Mapping[str, Tensor]) -> str:
+    """Hash names, types, shapes and numbers."""
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name]
+        found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode() + b"\0")
+        found.update(value.flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -127,9 +152,9 @@ class CheckpointStore:
     def read(self, path: Path) -> Checkpoint:
         """Read one checkpoint directory."""
         try:
-            state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-            weights = load_file(path / "weights.safetensors")
-            optimiser = load_file(path / "optimiser.safetensors")
+            state = _opened((path / "state.json").read_text(encoding="utf-8"))
+            weights = read_tensors(path / "weights.safetensors")
+            optimiser = read_tensors(path / "optimiser.safetensors")
             return Checkpoint(int(state["step"]), weights, optimiser, state)
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
             raise RunError(
@@ -144,7 +169,7 @@ class CheckpointStore:
             temporary.mkdir()
             write_tensors(temporary / "weights.safetensors", checkpoint.weights)
             write_tensors(temporary / "optimiser.safetensors", checkpoint.optimiser)
-            write_text(temporary / "state.json", json.dumps({**checkpoint.state, "step": checkpoint.step}))
+            write_text(temporary / "state.json", _sealed({**checkpoint.state, "step": checkpoint.step}))
             sync_directory(temporary)
             self._swap(temporary, final)
             sync_directory(self.directory)
@@ -161,6 +186,22 @@ class CheckpointStore:
             final.rename(aside)
         temporary.rename(final)
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sealed(state: Mapping[str, Any]) -> str:
+    text = json.dumps(state)
+    return json.dumps({"state": text, _SEAL: hashlib.sha256(text.encode()).hexdigest()})
+
+
+def _opened(text: str) -> dict[str, Any]:
+    """Return what ``_sealed`` was given; raise ValueError if it is not what was written. Earlier files have no seal."""
+    found: dict[str, Any] = json.loads(text)
+    if _SEAL not in found:
+        return found
+    if hashlib.sha256(found["state"].encode()).hexdigest() != found[_SEAL]:
+        raise ValueError("state.json is not what was written")
+    state: dict[str, Any] = json.loads(found["state"])
+    return state
 
 
 def _disk_message(path: Path, error: BaseException) -> str:

@@ -100,7 +100,8 @@ def verify(
             raise InputError(f"jobs={jobs} and a cluster; give one of them: a cluster has its own workers")
         check_cluster(cluster)
     kept = None if certificates is None else _certificates(model, images, Path(certificates))
-    work = Work(model, steps, Setting(clip, seed, timeout, certify=kept is not None))
+    setting = Setting(clip, seed, timeout, certify=kept is not None)
+    work = Work(model, steps, setting, tuple(images.shape[1:]))
     run = _Verification(work, images, labels.long(), chosen, progress, lambda: executor_for(work, jobs, cluster), kept)
     if out is None:
         return run.without_store(radii)

@@ -7,7 +7,6 @@ robust and falsified.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +19,7 @@ from surebound.search.record import Record
 from surebound.verdict import Status
 from surebound.verify.identity import Identity
 from surebound.verify.sqlite_file import check, connect, connect_readonly, has_read_as, prepare, transaction, translated
-from surebound.verify.store_rows import COLUMNS, pack, radius_of, record_of
+from surebound.verify.store_rows import COLUMNS, opened, pack, radius_of, sealed
 
 
 class Store:
@@ -114,15 +113,15 @@ class Store:
             weaker = bool(old[2]) and not verdict.float_sound
             if before.decided and (not verdict.status.decided or weaker):
                 return
-        self._connection.execute(
-            "INSERT OR REPLACE INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                self._subject, str(record.eps), record.index, record.example, record.label, record.prediction,
-                verdict.status.value, verdict.stage, verdict.bound, int(verdict.float_sound), verdict.seconds,
-                json.dumps(record.stage_seconds), verdict.detail, pack(verdict.witness),
-                cascade, code, time.time(), verdict.read_as,
-            ),
+        row = (
+            record.index, record.label, record.prediction, str(record.eps), verdict.status.value, verdict.stage,
+            float(verdict.bound), int(verdict.float_sound), float(verdict.seconds), record.stage_seconds,
+            verdict.detail, pack(verdict.witness), record.example, cascade, code, time.time(), verdict.read_as,
         )  # fmt: skip
+        self._connection.execute(
+            f"INSERT OR REPLACE INTO result (subject, {COLUMNS}, read_as) VALUES ({', '.join('?' * (len(row) + 1))})",
+            (self._subject, *sealed(self._owner(), row)),
+        )
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -134,11 +133,12 @@ class Store:
         """
         with translated(self.path):
             rows = self._connection.execute(
-                "SELECT idx, example FROM result WHERE subject = ? AND eps = ? AND "
+                f"SELECT {self._columns()} FROM result WHERE subject = ? AND eps = ? AND "
                 "(status IN ('robust', 'falsified') OR (status IN ('unknown', 'timeout') AND cascade = ?))",
                 (self._one_subject(), str(eps), cascade),
             ).fetchall()
-        return dict(rows)
+            records = self._opened(rows)
+        return {record.index: record.example for record in records}
 
     def version(self) -> int:
         """A number that changes when another process has written to the file."""
@@ -186,14 +186,28 @@ class Store:
             where.append("stage = ?")
             arguments.append(stage)
         with translated(self.path):
-            read_as = "read_as" if has_read_as(self._connection) else "NULL"
             rows = self._connection.execute(
-                f"SELECT {COLUMNS}, {read_as} FROM result WHERE {' AND '.join(where)} ORDER BY idx", arguments
+                f"SELECT {self._columns()} FROM result WHERE {' AND '.join(where)} ORDER BY idx", arguments
             ).fetchall()
-            records = [record_of(row) for row in rows]
+            records = self._opened(rows)
         return iter(sorted(records, key=lambda record: record.eps))
 
     # -- identity --------------------------------------------------------------------------------------------
+
+    def _columns(self) -> str:
+        """What is read of a row; stores of earlier releases did not keep the class of a witness."""
+        return f"{COLUMNS}, {'read_as' if has_read_as(self._connection) else 'NULL'}"
+
+    def _opened(self, rows: Sequence[Sequence[object]]) -> list[Record]:
+        owner = self._owner()
+        return [opened(owner, row) for row in rows]
+
+    def _owner(self) -> tuple[str, str]:
+        """Weights and specification that the rows are about."""
+        row = self._connection.execute(
+            "SELECT weights, spec FROM subject WHERE id = ?", (self._one_subject(),)
+        ).fetchone()
+        return ("", "") if row is None else (str(row[0]), str(row[1]))
 
     def _one_subject(self) -> int:
         if self._subject is not None:

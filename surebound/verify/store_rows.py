@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import zlib
@@ -15,8 +16,42 @@ from surebound.search.record import Record
 from surebound.verdict import Status, Verdict
 
 COLUMNS = (
-    "idx, label, prediction, eps, status, stage, bound, float_sound, seconds, stage_seconds, detail, witness, example"
+    "idx, label, prediction, eps, status, stage, bound, float_sound, seconds, stage_seconds, detail, witness, example, "
+    "cascade, code, written"
 )
+
+#: Where the times of the stages stand, which hold the seal.
+_TIMES = 9
+
+
+def sealed(subject: tuple[str, str], row: Sequence[object]) -> list[object]:
+    """Return a row, ``COLUMNS`` and the class of its witness, with a seal of it and its subject beside the stages' times.
+
+    SQLite notices a damaged page only where its structure suffers; a digit of a radius is not structure.
+    """
+    kept = list(row)
+    kept[_TIMES] = json.dumps({"times": row[_TIMES], "seal": _seal(subject, row)})
+    return kept
+
+
+def opened(subject: tuple[str, str], row: Sequence[object]) -> Record:
+    """Return the record of a stored row; raise ValueError if it makes none, or is not what was written.
+
+    Rows of earlier stores have no seal.
+    """
+    plain, found = list(row), json.loads(str(row[_TIMES]))
+    plain[_TIMES] = found["times"] if isinstance(found, dict) else found
+    record = _record_of(plain)
+    if isinstance(found, dict) and found["seal"] != _seal(subject, plain):
+        raise ValueError(f"the row of example {row[0]} at eps {row[3]} is not what was written")
+    return record
+
+
+def _seal(subject: tuple[str, str], row: Sequence[object]) -> str:
+    # NaN becomes NULL in SQLite; lists and tuples are the same in JSON.
+    plain = [None if value != value else value for value in row]
+    plain[_TIMES] = json.dumps(row[_TIMES])
+    return hashlib.sha256(repr((tuple(subject), plain)).encode()).hexdigest()[:32]
 
 
 def pack(witness: torch.Tensor | None) -> bytes | None:
@@ -43,9 +78,9 @@ def radius_of(text: object) -> Fraction:
         raise ValueError(f"eps {text!r} is no number") from None
 
 
-def record_of(row: Sequence[object]) -> Record:
-    """A record from ``COLUMNS`` and the class of its witness; raises ValueError when they do not make one."""
-    idx, label, prediction, eps, status, stage, bound, sound, seconds, times, detail, witness, example, read_as = row
+def _record_of(row: Sequence[object]) -> Record:
+    idx, label, prediction, eps, status, stage, bound, sound, seconds, times, detail, witness, example = row[:13]
+    read_as = row[16]
     verdict = Verdict(
         status=Status(status),
         stage=str(stage),
@@ -56,7 +91,7 @@ def record_of(row: Sequence[object]) -> Record:
         detail=str(detail),
         read_as=None if read_as is None else int(str(read_as)),
     )
-    spent = tuple((str(name), float(value)) for name, value in json.loads(str(times)))
+    spent = tuple((str(name), float(value)) for name, value in _pairs(times))
     return Record(
         index=int(str(idx)),
         label=int(str(label)),
@@ -66,3 +101,9 @@ def record_of(row: Sequence[object]) -> Record:
         example=str(example),
         stage_seconds=spent,
     )
+
+
+def _pairs(times: object) -> list[tuple[object, float]]:
+    if not isinstance(times, list):
+        raise ValueError(f"times {times!r} are no list")
+    return [(name, value) for name, value in times]

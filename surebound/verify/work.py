@@ -56,6 +56,7 @@ class Work:
     model: nn.Module
     cascade: Cascade
     setting: Setting
+    shape: tuple[int, ...]  # of one image
 
     def workspace(self) -> Workspace:
         """What to pass to ``answer``; close it at the end."""

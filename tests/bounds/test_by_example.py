@@ -30,6 +30,7 @@ MIXED = {
     "rotated by 3": lambda x: x.roll(3, 0),
     "rotated by 5": lambda x: x.roll(5, 0),
     "times the size of the batch": lambda x: x * x.shape[0],
+    "plus the largest of all": lambda x: x + 0.1 * x.max(),
     "plus a constant of the batch": lambda x: x + torch.full((2,), 0.25) * x.shape[0],
 }
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from surebound.rules import Affine, find
+from surebound.rules.vjp import looped_adjoint, vjp_adjoint
 from tests.rules.cases import CASES, Case, Constants
 from tests.rules.harness import generator
 
@@ -129,3 +130,10 @@ def test_counts_are_not_below_the_matrix(case: Case) -> None:
     else:
         assert terms >= int(rows.max()) + int(bool(constant.any())) - 1
     assert max(1, back) >= int(columns.max())
+
+
+def test_no_rows_go_back_as_no_rows() -> None:
+    """A network whose ReLUs are all stable asks for the bounds of none of them."""
+    a = torch.zeros(0, 2, 1, 4)
+    for adjoint in (vjp_adjoint, looped_adjoint):
+        assert adjoint(lambda x: x.repeat(1, 1, 2), a, torch.Size((2, 1, 2))).shape == (0, 2, 1, 2)

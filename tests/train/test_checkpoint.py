@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from surebound.errors import RunError
 from surebound.train import checkpoint as module
-from surebound.train.checkpoint import Checkpoint, CheckpointStore, replace_file, restore_rng, rng_state
+from surebound.train.checkpoint import (
+    Checkpoint,
+    CheckpointStore,
+    read_tensors,
+    replace_file,
+    restore_rng,
+    rng_state,
+)
 
 
 def make(step: int, size: int = 4) -> Checkpoint:
@@ -135,3 +144,35 @@ def test_rng_goes_through_json() -> None:
     first = torch.rand(5)
     restore_rng(state, cpu)
     assert torch.equal(first, torch.rand(5))
+
+
+def test_any_flipped_bit_is_an_error_or_changes_nothing(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    weights = {"w": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(3)}
+    path = store.save(Checkpoint(7, weights, {"m": torch.ones(2)}, {"best": 0.5, "rng": "00ff"}))
+
+    def read() -> object:
+        found = store.read(path)
+        values = [(k, v.tolist()) for part in (found.weights, found.optimiser) for k, v in sorted(part.items())]
+        return found.step, found.state["best"], found.state["rng"], values
+
+    expected, draw = read(), random.Random(0)
+    for name in ("weights.safetensors", "optimiser.safetensors", "state.json"):
+        content = (path / name).read_bytes()
+        for _ in range(200):
+            place, bit = draw.randrange(len(content)), 1 << draw.randrange(8)
+            (path / name).write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
+            try:
+                assert read() == expected, f"byte {place} of {name} flipped by {bit}"
+            except RunError:
+                continue
+        (path / name).write_bytes(content)
+    assert read() == expected
+
+
+def test_files_without_a_seal_are_those_of_earlier_runs(tmp_path: Path) -> None:
+    save_file({"w": torch.ones(2)}, tmp_path / "w.safetensors")
+    assert read_tensors(tmp_path / "w.safetensors")["w"].tolist() == [1.0, 1.0]
+    path = CheckpointStore(tmp_path).save(Checkpoint(7, {"w": torch.ones(2)}, {}, {"best": 0.5}))
+    (path / "state.json").write_text(json.dumps({"best": 0.5, "step": 7}))
+    assert CheckpointStore(tmp_path).read(path).step == 7

@@ -28,7 +28,7 @@ from tests.verify.nets import Slow, steep
 
 distributed = pytest.importorskip("distributed", reason="needs the extra: pip install 'surebound[cluster]'")
 from surebound.verify.cluster import connect, pool  # noqa: E402
-from surebound.verify.cluster.parcel import Parcel, pack, unpack  # noqa: E402
+from surebound.verify.cluster.parcel import Parcel, Refusal, pack, unpack  # noqa: E402
 from surebound.verify.cluster.versions import Versions  # noqa: E402
 
 ROOT = str(Path(__file__).parents[2])
@@ -254,7 +254,7 @@ class Odd(nn.Module):
 
 
 def work_of(model: nn.Module) -> Work:
-    return Work(model, cascade("fast"), Setting())
+    return Work(model, cascade("fast"), Setting(), (3,))
 
 
 def test_a_network_arrives_whole_and_its_weights_as_safetensors() -> None:
@@ -267,3 +267,21 @@ def test_a_network_arrives_whole_and_its_weights_as_safetensors() -> None:
     assert isinstance(model.first.weight, nn.Parameter) and not model.training
     assert sent.first.weight.detach().numpy().tobytes() not in code
     assert sent.first.weight.detach().numpy().tobytes() in weights
+
+
+SLOPE = {"k": 1.0}
+
+
+class ReadsItsMachine(nn.Module):
+    """A network whose code reads something that another machine may have otherwise; its weights are the same."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.leaky_relu(x - 1, SLOPE["k"])
+
+
+def test_a_network_that_computes_something_else_where_it_arrives_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    parcel = Parcel.of(work_of(ReadsItsMachine()))
+    assert parcel._open()[0].cascade.name == "fast"
+    monkeypatch.setitem(SLOPE, "k", -5.0)
+    with pytest.raises(Refusal, match="computes something else than the one that was sent"):
+        parcel._open()

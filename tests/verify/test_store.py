@@ -280,3 +280,42 @@ def test_two_processes_on_one_store(path: Path) -> None:
     assert [writer.communicate(timeout=60)[0] for writer in writers] == [b"done\n", b"done\n"]
     with Store.read(path) as store:
         assert [each.index for each in store.records()] == list(range(150))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "eps = '9/10'",
+        "label = 1 - label",
+        "bound = bound - 1",
+        "float_sound = 1",
+        "stage = 'other'",
+        "example = 'ffffffffffffffff'",
+        "cascade = 'other'",
+        "stage_seconds = replace(stage_seconds, '0.5', '0.7')",
+    ],
+)
+def test_a_row_that_was_tampered_with_is_refused(change: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    verdict = Verdict(Status.ROBUST, "mip", bound=-0.5, seconds=0.5)
+    with Store.open(path, SELF) as store:
+        store.add([Record(3, 0, 0, Fraction(1, 10), verdict, "0123456789abcdef", (("mip", 0.5),))], "c")
+        assert [record.index for record in store.records()] == [3]
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE result SET {change}")
+    connection.close()
+    with Store.read(path) as store, pytest.raises(StoreError, match="is not what was written"):
+        list(store.records())
+    with Store.open(path, SELF) as store, pytest.raises(StoreError, match="is not what was written"):
+        (store.done(Fraction(9, 10), "c"), store.done(Fraction(1, 10), "c"))
+
+
+def test_rows_without_a_seal_are_those_of_earlier_stores(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    with Store.open(path, SELF) as store:
+        store.add([Record(3, 0, 0, Fraction(1, 10), Verdict(Status.UNKNOWN, "mip"), "01", (("mip", 0.5),))], "c")
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE result SET stage_seconds = '[[\"mip\", 0.5]]'")
+    connection.close()
+    with Store.read(path) as store:
+        assert [record.stage_seconds for record in store.records()] == [(("mip", 0.5),)]

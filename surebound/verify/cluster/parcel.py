@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from surebound.errors import VerificationError
 from surebound.search.workspace import Workspace
 from surebound.verify.cluster.versions import Versions
-from surebound.verify.identity import weights_hash
+from surebound.verify.identity import network_digest
 from surebound.verify.work import Unit, UnitAnswer, Work
 
 
@@ -40,7 +40,7 @@ class Parcel:
     @classmethod
     def of(cls, work: Work) -> Parcel:
         """Pack, with what the receiver has to compare."""
-        return cls(*pack(work), weights_hash(work.model.state_dict()), Versions.here())
+        return cls(*pack(work), _digest(work), Versions.here())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Parcel, self._contents  # the opened work stays where it is
@@ -60,12 +60,20 @@ class Parcel:
         if different:
             raise Refusal(different)
         work = unpack(code, weights)
-        if weights_hash(work.model.state_dict()) != digest:
-            raise Refusal("the network that arrived has other weights than the one that was sent")
+        if _digest(work) != digest:
+            raise Refusal(
+                "the network that arrived computes something else than the one that was sent; is its class, or what "
+                "its code reads, another one on this worker?"
+            )
         work.cascade.check()
         workspace = work.workspace()
         weakref.finalize(self, workspace.close)  # solvers end with the parcel
         return work, workspace
+
+
+def _digest(work: Work) -> str:
+    """Tell networks apart by the program as traced, with its weights: code may differ between machines, too."""
+    return network_digest(work.model, torch.zeros(1, *work.shape))
 
 
 def pack(work: Work) -> tuple[bytes, bytes]:

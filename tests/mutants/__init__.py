@@ -1,0 +1,1 @@
+"""Small faults, each with the tests that should notice it: `make mutants`."""

@@ -1,0 +1,106 @@
+"""Put small faults into a copy of the code, one at a time, and count how many the tests notice.
+
+    python -m tests.mutants --jobs 2
+    python -m tests.mutants --only kernels --out mutants.json
+
+A fault is noticed if the tests that are named with it fail, or do not end. Exit code 1 if fewer than 97 % are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import json
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.mutants.fault import ROOT, Mutant
+from tests.mutants.table import MUTANTS
+
+WANTED = 0.97
+SECONDS = 900.0  # for the tests of one fault
+COPIED = ("surebound", "tests", "benchmarks", "docs", "examples", "pyproject.toml", "README.md", "CHANGELOG.md")
+
+
+def copy(folder: Path) -> Path:
+    """Copy what tests need."""
+    for name in COPIED:
+        path = ROOT / name
+        if path.is_dir():
+            shutil.copytree(path, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif path.exists():
+            shutil.copy(path, folder / name)
+    return folder
+
+
+def outcome(mutant: Mutant, folder: Path, seconds: float) -> tuple[str, float]:
+    """Run the tests of one fault: "caught", "survived" or "late", and how long it took."""
+    path, began = folder / "surebound" / mutant.file, time.monotonic()
+    path.write_text(mutant.applied(), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *mutant.tests]
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        with subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as run:
+            try:
+                text = run.communicate(timeout=seconds)[0].decode("utf-8", "replace")
+            except subprocess.TimeoutExpired:
+                os.killpg(run.pid, 9)
+                return "late", time.monotonic() - began
+        if run.returncode not in (0, 1, 2):
+            raise RuntimeError(f"{mutant.name}: pytest ended with {run.returncode}: {text[-800:]}")
+        return ("survived" if run.returncode == 0 else "caught"), time.monotonic() - began
+    finally:
+        shutil.copy(ROOT / "surebound" / mutant.file, path)
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="only faults whose file or text contains this")
+    parser.add_argument("--jobs", type=int, default=1, help="faults at a time, each in a copy of its own")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="time for the tests of one fault")
+    parser.add_argument("--out", type=Path, help="write what happened to each as JSON")
+    given = parser.parse_args()
+    chosen = [each for each in MUTANTS if given.only in f"{each.file} {each.old}"]
+    results: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+        folders: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        for job in range(given.jobs):
+            folders.put(copy(Path(name) / str(job)))
+
+        def run(mutant: Mutant) -> tuple[Mutant, str, float]:
+            folder = folders.get()
+            try:
+                return mutant, *outcome(mutant, folder, given.seconds)
+            finally:
+                folders.put(folder)
+
+        for future in concurrent.futures.as_completed([pool.submit(run, each) for each in chosen]):
+            mutant, what, seconds = future.result()
+            results[mutant.name] = what
+            print(f"{len(results)}/{len(chosen)} {what:8} {seconds:5.0f} s  {mutant.name}", flush=True)
+            if given.out is not None:
+                given.out.write_text(json.dumps(results, indent=1))
+    noticed = sum(what != "survived" for what in results.values())
+    print(f"{noticed} of {len(results)} noticed ({noticed / max(1, len(results)):.1%}; {WANTED:.0%} are wanted)")
+    for each, what in results.items():
+        if what != "caught":
+            print(f"  {what}: {each}")
+    return 0 if noticed >= WANTED * len(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

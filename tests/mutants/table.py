@@ -1,0 +1,8 @@
+"""All faults."""
+
+from __future__ import annotations
+
+from tests.mutants.fault import Mutant
+from tests.mutants.rooms import engine, outside, rules, search, values
+
+MUTANTS: list[Mutant] = [*values.FAULTS, *rules.FAULTS, *engine.FAULTS, *search.FAULTS, *outside.FAULTS]
