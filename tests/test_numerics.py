@@ -152,3 +152,24 @@ def test_elementwise_roundings_are_paid(mode: Soundness) -> None:
     least = torch.tensor([0.0, 0.5, 0.0, 0.0]) + center.abs() * 2.0**-23 + torch.finfo(torch.float32).tiny
     assert bool((paid >= least).all())
     assert bool(numerics.pay(torch.ones(1), torch.full((1,), math.inf), mode).isnan().all())
+
+
+def test_rounding_to_another_dtype_is_never_inwards() -> None:
+    value = torch.tensor([0.1, -0.1, 1 / 3, 1e-50, -1e-50, 0.5], dtype=torch.float64)
+    above, below = numerics.round_up(value, torch.float32), numerics.round_down(value, torch.float32)
+    assert bool((above.double() >= value).all() and (below.double() <= value).all())
+    assert above[-1] == below[-1] == 0.5 and bool((above[:5] > below[:5]).all())
+
+
+@given(st.floats(-1e300, 1e300), st.floats(-1e300, 1e300))
+def test_sums_of_two_are_rounded_up(a: float, b: float) -> None:
+    found = numerics.add_up(torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64))
+    assert Fraction(found.item()) >= Fraction(a) + Fraction(b)
+    assert found.item() > a + b or (a + b == 0 and found.item() > 0)
+
+
+def test_sums_in_the_narrow_dtype_are_paid_by_their_length() -> None:
+    """Runs of the last axes are summed in float32, of 32 products or more: 8 x 8 here, and 40."""
+    for shape, summands in (((1, 8, 8, 8), 64), ((2, 3, 5, 40), 40)):
+        rate = numerics.dot_rounding(torch.Size(shape), torch.float32)
+        assert numerics.gamma(summands, torch.float32) <= rate <= 2 * numerics.gamma(summands, torch.float32)

@@ -112,7 +112,7 @@ class Config:
         """Read a configuration file."""
         try:
             return cls.from_toml(path.read_text(encoding="utf-8"))
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read the configuration {path}: {error}") from error
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error

@@ -87,7 +87,7 @@ def connect_readonly(path: Path) -> sqlite3.Connection:
         except sqlite3.OperationalError:
             connection.close()
             continue
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # what SQLite says of a damaged file is no text
             connection.close()
             raise _explained(path, error) from error
         return connection
@@ -126,7 +126,7 @@ def _explained(path: Path, error: Exception) -> StoreError:
         advice = "The disk is full: free some space and run again; what was decided is kept."
     elif "readonly" in text or "read-only" in text or "Permission" in text or "unable to open" in text:
         advice = "It is not writable: check permissions, or write to another directory."
-    elif "malformed" in text or "not a database" in text:
+    elif "malformed" in text or "not a database" in text or isinstance(error, UnicodeDecodeError):
         advice = "It is corrupt: restore a copy, or delete it and verify again."
     elif "locked" in text:
         advice = f"Another process kept it locked for {_BUSY_SECONDS:.0f} s: wait for it, then run again."

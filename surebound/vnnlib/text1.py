@@ -127,7 +127,7 @@ class _Version1Reader:
                 stack[-1].append(token)
 
     def _formula(self, tree: object) -> Formula:
-        if isinstance(tree, list) and tree:
+        if isinstance(tree, list) and tree and isinstance(tree[0], str):
             head, rest = tree[0], tree[1:]
             if head in _COMPARISONS and len(rest) == 2:
                 left, right = rest

@@ -89,7 +89,10 @@ def _variable(tree: Anything, kind: Kind, source: str) -> Variable:
     if "initialized" in str(tree):
         raise QueryError(f"{source}: {tree.name} is an initialized input; that part of 2.1 is not supported")
     name = tree.onnx_name
-    node = None if name is None else json.loads(name)
+    try:
+        node = None if name is None else json.loads(name)
+    except ValueError as error:
+        raise QueryError(f"{source}: {tree.name} names a tensor by {name[:40]!r}, which is no text: {error}") from error
     return Variable(tree.name, dtype, tuple(int(n) for n in tree.shape), kind, 0, node)
 
 

@@ -12,6 +12,7 @@ from surebound.attack import attack
 from surebound.attack.memory import rows_within
 from surebound.attack.methods import FGSM, PGD, SPSA, Adam, MultiTargeted
 from surebound.attack.result import Ledger
+from surebound.attack.rows import AttackRows
 from surebound.region import LinfBall
 
 
@@ -241,3 +242,18 @@ def test_a_network_that_fixes_its_batch_size_is_attacked_in_such_batches(mlp, im
     found, expected = (attack(net, LinfBall(x, "0.3", clip=(0, 1)), y, method) for net in (fixed, mlp))
     assert torch.equal(found.success, expected.success)
     torch.testing.assert_close(found.adversarial, expected.adversarial)
+
+
+class Liar(PGD):
+    """Says of every example that it fell, whatever the network answers."""
+
+    def step(self, rows: AttackRows, t: int) -> Tensor:
+        rows._ledger.broke(rows.example, rows.trial)
+        return rows.x
+
+
+def test_a_search_that_is_wrong_about_itself_is_not_believed() -> None:
+    net, x = nn.Linear(2, 2, bias=False).requires_grad_(False), torch.tensor([[0.9, 0.1]])
+    net.weight.copy_(torch.eye(2))
+    found = attack(net, LinfBall(x, "1/10", clip=(0, 1)), torch.tensor([0]), Liar(steps=2, restarts=1))
+    assert not bool(found.success.any()) and found.error == 0

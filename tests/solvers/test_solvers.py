@@ -289,3 +289,18 @@ def test_a_linear_program_that_was_not_finished_has_no_bound(status: SolverStatu
     assert found.bound == math.inf and found.row_duals is None
     done = importlib.import_module("surebound.solvers.highs")._outcome(told, problem, SolverStatus.OPTIMAL, "told", 0.0)
     assert done.bound == -99.0 and done.row_duals is not None
+
+
+def test_an_integer_program_that_was_stopped_has_only_the_bound_that_was_reported() -> None:
+    """What a stopped search leaves as its dual bound may be 0, whatever the maximum is."""
+    highspy = pytest.importorskip("highspy")
+    problem = knapsack()
+    told = SimpleNamespace(
+        getInfo=lambda: SimpleNamespace(
+            primal_solution_status=highspy.SolutionStatus.kSolutionStatusNone, mip_dual_bound=0.0
+        ),
+        getSolution=lambda: SimpleNamespace(col_value=[], row_dual=[]),
+    )
+    outcome = importlib.import_module("surebound.solvers.highs")._outcome
+    assert outcome(told, problem, SolverStatus.TIME_LIMIT, "told", math.inf).bound == math.inf
+    assert outcome(told, problem, SolverStatus.TIME_LIMIT, "told", 14.5).bound == 14.5

@@ -77,8 +77,8 @@ FAULTS = [
     ),
     M(
         "rules/arithmetic.py",
-        "return reduce_to(a if first and sign > 0",
-        "return reduce_to(a if first",
+        "a * (sign * (1 if first else alpha))",
+        "a * (1 if first else alpha)",
         ("tests/rules/test_affine.py", *STEPS),
     ),
     M(
