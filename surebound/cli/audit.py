@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surebound.cli.bar import Bar
+from surebound.cli.exits import EXIT_ERRORS, EXIT_INTERRUPTED
 from surebound.cli.options import Form
-from surebound.cli.output import EXIT_ERRORS, Format, print_table, write_file
+from surebound.cli.output import Format, print_table, write_file
 
 if TYPE_CHECKING:
     from surebound.audit import Tally
@@ -47,6 +47,7 @@ def audit(
 
     from surebound.audit import Tally
     from surebound.audit import audit as run
+    from surebound.cli.bar import Bar
 
     torch.set_num_threads(1)
     tally, seconds = Tally(), 60 * minutes
@@ -68,7 +69,7 @@ def audit(
                 run(seed=seed, only=only or (), trials=1, first=trial, report=report, tally=tally)
     except KeyboardInterrupt:
         _print(tally, form, out)
-        raise typer.Exit(130) from None
+        raise typer.Exit(EXIT_INTERRUPTED) from None
     _print(tally, form, out)
     if tally.finds:
         raise typer.Exit(EXIT_ERRORS)

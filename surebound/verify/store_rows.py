@@ -25,7 +25,7 @@ _TIMES = 9
 
 
 def sealed(subject: tuple[str, str], row: Sequence[object]) -> list[object]:
-    """Return a row, ``COLUMNS`` and the class of its witness, with a seal of it and its subject beside the stages' times.
+    """Return a row, ``COLUMNS`` and the class of its witness, with a seal of all of it beside the stages' times.
 
     SQLite notices a damaged page only where its structure suffers; a digit of a radius is not structure.
     """

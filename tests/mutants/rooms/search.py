@@ -113,8 +113,8 @@ FAULTS = [
     ),
     M(
         "search/signs/leaves.py",
-        "return Leaf(upper if duals is None else min(upper, _sound(targets, leaf, leaf.weights, duals)))",
-        "return Leaf(-1.0)",
+        "        return Leaf(upper, weights, betas)\n    if outcome.row_duals",
+        "        return Leaf(-1.0, weights, betas)\n    if outcome.row_duals",
         (*BRANCH, "tests/search/test_relaxation.py"),
     ),
     M(
