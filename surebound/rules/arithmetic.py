@@ -261,8 +261,8 @@ def _register(
     """Register an operator of two operands; ``affine``: the facts for each position of the one varying argument."""
     for overload, relax in (("Tensor", lines), ("Scalar", None)):  # with a number it is affine
         op = f"aten.{name}.{overload}"
-        product = name in ("mul", "div")
-        register(Rule(op, "arithmetic", interval, affine[0], None, relax, mip, also=affine[1:], multiplies=product))
+        known = Rule(op, "arithmetic", interval, affine[0], relax=relax, mip=mip, also=affine[1:], pointwise=True)
+        register(dataclasses.replace(known, multiplies=name in ("mul", "div")))
 
 
 _register("add", add_interval, sum_lines, encode_sum, _linear(1, True, 0), _linear(1, False, 1))

@@ -15,7 +15,7 @@ from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.numerics import Soundness, unit_roundoff
 from surebound.rules.affine import averaged
-from surebound.rules.facts import Affine
+from surebound.rules.facts import Affine, Local
 from surebound.rules.mip.maximum import encode_max_pool
 from surebound.rules.registry import Context, Rule, register
 from surebound.rules.relax.choice import max_pool
@@ -90,20 +90,38 @@ def _linear_facts(op: Callable[..., Tensor], terms: Callable[..., int], back: Ca
     )
 
 
+def _pair(value: Any) -> tuple[int, int]:
+    each = (int(value),) if isinstance(value, int) else tuple(int(v) for v in value)
+    return each[0], each[-1]
+
+
+def _avg_local(
+    kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False, include: bool = True, divisor: Any = None
+) -> Local | None:
+    """Return the window of an average over images; None where averages at the border divide by less."""
+    pad = _pair(padding)
+    if ceil_mode or (any(pad) and not include and divisor is None):
+        return None
+    return Local(_pair(kernel), _pair(stride or kernel), pad)
+
+
+def _avg_local_adjoint(
+    a: Tensor, in_shape: torch.Size, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
+    include: bool = True, divisor: Any = None,
+) -> Tensor:  # fmt: skip
+    return vjp_adjoint(overload_of("aten.avg_pool2d.default"), a, in_shape, kernel, stride, 0, False, True, divisor)
+
+
 for _rank in (1, 2, 3):
     _overload = overload_of(f"aten.avg_pool{_rank}d.default")
-    register(
-        Rule(
-            f"aten.avg_pool{_rank}d.default",
-            "pooling",
-            partial(_avg, _overload),
-            _linear_facts(
-                _overload,
-                lambda shape, *args, **kw: _window(*args, **kw),
-                lambda shape, *args, **kw: _window(*args, **kw),
-            ),
-        )
+    _facts = _linear_facts(
+        _overload,
+        lambda shape, *args, **kw: _window(*args, **kw),
+        lambda shape, *args, **kw: _window(*args, **kw),
     )
+    if _rank == 2:
+        _facts = dataclasses.replace(_facts, local=_avg_local, local_adjoint=_avg_local_adjoint)
+    register(Rule(f"aten.avg_pool{_rank}d.default", "pooling", partial(_avg, _overload), _facts))
 
 
 def _adaptive_window(shape: Sequence[int], size: Sequence[int | None], *_: Any) -> int:

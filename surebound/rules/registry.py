@@ -62,6 +62,7 @@ class Rule:
     chooses: bool = False  # gives the largest or smallest of several entries
     # Of an operator that is constant almost everywhere and jumps: a function whose gradients attacks follow instead.
     surrogate: Callable[[Tensor], Tensor] | None = None
+    pointwise: bool = False  # each entry reads one of each operand, at the same place, with broadcasting
     memory: Memory = Memory.UNKNOWN  # of what its interval rule returns
     # Training's fused column: the product of a weighted operator, from its arguments after (x, weight, bias); None
     # where these have no fast form. And moves of entries.

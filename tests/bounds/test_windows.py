@@ -12,7 +12,8 @@ from surebound.bounds.linear import intermediate
 from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.entries import entries
 from surebound.bounds.linear.intermediate import relax
-from surebound.bounds.linear.windows import Window, WindowPlan, entries_by_windows
+from surebound.bounds.linear.places import Window
+from surebound.bounds.linear.windows import WindowPlan, entries_by_windows
 from surebound.graph import program_of
 from surebound.models.layers import Normalize, SamePad
 from surebound.numerics import Soundness
@@ -44,7 +45,35 @@ NETS = {
     "groups": lambda: [
         nn.Conv2d(2, 4, 3, dilation=2, groups=2), nn.Sigmoid(), nn.Conv2d(4, 4, 2, groups=4), nn.LeakyReLU(0.1)
     ],
+    "pooling": lambda: [
+        nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2, 1, 1), nn.Conv2d(3, 3, 2), nn.ReLU(),
+        nn.ZeroPad2d((1, 0, 0, 1)), nn.AvgPool2d((2, 3), (2, 1)), nn.ReLU(),
+    ],
+    "residual": lambda: [
+        nn.Conv2d(2, 3, 1), Sum(nn.Conv2d(3, 3, 3, padding=1), nn.Identity()), nn.ReLU(),
+        Sum(nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1)), nn.Conv2d(3, 4, 1, 2)),
+        nn.ReLU(),
+    ],
+    "paths of different reach": lambda: [
+        Sum(nn.Conv2d(2, 3, (3, 1)), nn.Conv2d(2, 3, (1, 2), padding=(0, 1)), crop=True), nn.ReLU(),
+        Sum(nn.Conv2d(3, 2, 2), nn.Sequential(nn.ReLU(), nn.Conv2d(3, 2, 1)), crop=True), nn.ReLU(),
+    ],
 }  # fmt: skip
+
+
+class Sum(nn.Module):
+    """The sum of two paths, cropped to what both have."""
+
+    def __init__(self, one: nn.Module, other: nn.Module, crop: bool = False) -> None:
+        super().__init__()
+        self.one, self.other, self.crop = one, other, crop
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = self.one(x), self.other(x)
+        if self.crop:
+            h, w = min(a.shape[2], b.shape[2]), min(a.shape[3], b.shape[3])
+            a, b = (F.pad(v, (0, w - v.shape[3], 0, h - v.shape[2])) for v in (a, b))
+        return a + b
 
 
 def make(kind: str) -> nn.Sequential:
@@ -89,6 +118,23 @@ def test_windows_give_the_bounds_of_whole_images(name: str, mode: Soundness) -> 
 
 
 @torch.no_grad()
+def test_an_input_that_is_read_as_images() -> None:
+    torch.manual_seed(3)
+    paths = [nn.Sequential(nn.Unflatten(1, SHAPE), nn.Conv2d(2, 3, n, padding=n // 2)) for n in (1, 3)]
+    net = nn.Sequential(Sum(paths[0], paths[1]), nn.ReLU(), nn.Conv2d(3, 3, 2), nn.ReLU(), *_tail()).eval()
+    x = torch.rand(2, 198, generator=torch.Generator().manual_seed(0))
+    net(x)
+    box = sb.LinfBall(x, "1/8", clip=(0, 1)).interval()
+    relaxed = relax(program_of(net, x), box, Soundness.DEPLOYED, own=False)
+    source = relaxed.source(relaxed.activations[1])
+    where = torch.ones(relaxed.bounds[source].shape, dtype=torch.bool)
+    found, plain = entries_by_windows(relaxed, source, where, 1 << 20), entries(relaxed, source, where, 50)
+    assert found is not None
+    torch.testing.assert_close(found.lower, plain.lower, rtol=1e-5, atol=2e-6)
+    torch.testing.assert_close(found.upper, plain.upper, rtol=1e-5, atol=2e-6)
+
+
+@torch.no_grad()
 def test_full_crown_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
     net, x = make("padding"), torch.rand(2, *SHAPE)
     region, spec = sb.LinfBall(x, "1/8", clip=(0, 1)), sb.LinearSpec(torch.eye(3))
@@ -114,27 +160,17 @@ def test_bounds_of_windows_hold_of_executions() -> None:
             assert bool(relaxed.bounds[name].contains(h).all()), name
 
 
-class Residual(nn.Module):
-    """A sum of two paths: not a chain of windows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b, self.last = (
-            nn.Conv2d(2, 2, 3, padding=1),
-            nn.Conv2d(2, 2, 3, padding=1),
-            nn.Linear(198, 3),
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        value: Tensor = self.last(F.relu(F.relu(self.a(x)) + self.b(x)).flatten(1))
-        return value
+def _strides_apart() -> nn.Module:
+    """Two paths that move on over the input at different strides."""
+    wide = nn.Sequential(nn.Conv2d(2, 2, 3, 2, 1), nn.ReLU())
+    return nn.Sequential(Sum(wide, nn.Conv2d(2, 2, 3, padding=1), crop=True), nn.ReLU(), *_tail())
 
 
 @torch.no_grad()
 def test_where_windows_do_not_apply() -> None:
     x = torch.rand(1, *SHAPE)
     for net in (
-        Residual().eval(),
+        _strides_apart().eval(),
         nn.Sequential(nn.Conv2d(2, 3, 9), nn.ReLU(), nn.Conv2d(3, 2, 1), *_tail()),
     ):
         net(x)

@@ -89,6 +89,8 @@ class Relaxed:
     splits: Mapping[str, Tensor] = field(default_factory=dict)  # by name of the call: int8 (B, *value), -1 / 0 / +1
     infeasible: Tensor | None = None  # (B,) bool: the splits contradict the bounds
     wide: bool = False  # coefficients in float64, whatever the network computes in (wide.py)
+    #: The entries (1, *value) that matter, where not all do: others have interval bounds (reads.py).
+    read: Mapping[str, Tensor] = field(default_factory=dict)
 
     def dtype_of(self, name: str) -> torch.dtype:
         """Return the dtype of coefficients of a value."""

@@ -204,6 +204,7 @@ def _block(
             slopes=method.slopes,
             memory=method.memory,
             wide=wide,
+            rows=c[part],
         )
         for row in range(0, c.shape[1], rows):
             at = (part, slice(row, row + rows))

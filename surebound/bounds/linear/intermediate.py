@@ -17,6 +17,7 @@ from surebound.bounds.forward.pair import Pair, PairDomain, varying
 from surebound.bounds.interval import apply_rule
 from surebound.bounds.linear.backward import Relaxed, intersect
 from surebound.bounds.linear.entries import LIVE, entries, rows_at_once
+from surebound.bounds.linear.reads import entries_read
 from surebound.bounds.linear.steps import ConstantStep, step_of
 from surebound.bounds.linear.windows import entries_by_windows
 from surebound.flags import exact_kernels
@@ -52,6 +53,7 @@ def relax(
     memory: int = MEMORY,
     tighten: Tighten | None = None,
     wide: bool = False,
+    rows: Tensor | None = None,
 ) -> Relaxed:
     """Bound every value over the box (B, ...) and relax every call by these bounds.
 
@@ -60,13 +62,16 @@ def relax(
     interval bounds. Where few inputs vary, forward bounds in these come first, and backward passes are for the units
     that they leave unstable. tighten: another way to do that than backward passes through the whole network. wide:
     coefficients in float64, whatever the network computes in, so that little is paid but the network's own rounding
-    (wide.py).
+    (wide.py). rows (..., K): what the outputs will be multiplied with; entries that they do not read keep interval
+    bounds (reads.py).
     """
     check_supported(program.graph)
     check_by_example(program)
     program.check_input(box.lower)
     bounds = {program.graph.input: box}
-    start = Relaxed(program, mode, Constants(program), bounds, {}, slopes, wide=wide)
+    constants = Constants(program)
+    read = entries_read(constants, rows) if own and rows is not None else {}
+    start = Relaxed(program, mode, constants, bounds, {}, slopes, wide=wide, read=read)
     build = _Build(start, own, memory, tighten, _forward(start, box, memory) if own else None)
     if mode is Soundness.NONE:
         return build.run()
@@ -88,7 +93,7 @@ def rounding_matters(
     free = program.graph.input_shape[0] is None
     index = found.nonzero()[:, 0] if free else torch.arange(len(found), device=found.device)
     with torch.no_grad():
-        plain = relax(program, box.select(lambda v: v[index]), Soundness.NONE, own=True, memory=memory)
+        plain = relax(program, box.select(lambda v: v[index]), Soundness.NONE, own=True, memory=memory, rows=c)
         best = plain.evaluate(c[index], d[index]).upper.amax(1)
     return found.index_put((index,), found[index] & (2 * best <= upper[index].amax(1)))
 
@@ -182,6 +187,10 @@ class _Build:
                 continue
             fits = isinstance(loose, Tensor) and loose.shape == box.shape
             where = loose if fits and isinstance(loose, Tensor) else box.upper > box.lower
+            if source in self.relaxed.read:
+                where = where & self.relaxed.read[source]
+                if not bool(where.any()):
+                    continue
             found = (self.tighten or self._backward)(self.relaxed, source, where)
             self.relaxed.bounds[source] = env[source] = intersect(box, found)
             self.precision[source] = Precision.EXACT  # once is enough, whoever else reads it

@@ -1,29 +1,33 @@
 """Backward passes from a convolution's units through the windows of the values that they depend on.
 
 A unit at a position of an image-like value (B, C, H, W) depends on a window of every value before it, as long as all
-operators in between are local (``rules.registry.Local``) or elementwise. So every position that has entries to bound
-becomes an example of its own: slopes, intercepts, errors and bounds are cut into windows (P, C, h, w), 0 outside of the
-image, and the passes of ``backward`` run on those. They compute the numbers that they would compute on the whole
-images, without the zeros.
+operators in between are local (``rules.registry.Local``) or elementwise, sums of several paths among them. So every
+position that has entries to bound becomes an example of its own: slopes, intercepts, errors and bounds are cut into
+windows (P, C, h, w), 0 outside of the image, and the passes of ``backward`` run on those. They compute the numbers that
+they would compute on the whole images, without the zeros.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.entries import LIVE, entries
+from surebound.bounds.linear.places import Places, Window
 from surebound.bounds.linear.steps import AffineStep
+from surebound.graph import Node
+from surebound.graph.walk import backward
 from surebound.interval import Interval
-from surebound.rules.facts import Local
-from surebound.rules.relax.lines import Lines, Relaxation
+from surebound.rules.relax.lines import Index, Lines, Pulled, Relaxation, Slope
 
 #: Arrays of a window's size that are kept for each call between a value and the input.
 _KEPT = 8
@@ -33,109 +37,51 @@ _WORTH = 0.5
 
 
 @dataclass(frozen=True)
-class Window:
-    """Along each of two axes: ``size`` entries from ``stride`` times the position plus ``start`` on."""
-
-    start: tuple[int, int] = (0, 0)
-    stride: tuple[int, int] = (1, 1)
-    size: tuple[int, int] = (1, 1)
-
-    def before(self, local: Local) -> Window:
-        """Return the window that a local operator reads to compute this one."""
-        each = list(
-            zip(
-                self.start,
-                self.stride,
-                self.size,
-                local.stride,
-                local.pad,
-                local.kernel,
-                local.dilation,
-                strict=True,
-            )
-        )
-        return Window(
-            _pair([o * s - p for o, _, _, s, p, _, _ in each]),
-            _pair([t * s for _, t, _, s, _, _, _ in each]),
-            _pair([(n - 1) * s + d * (k - 1) + 1 for _, _, n, s, _, k, d in each]),
-        )
-
-
-def _pair(values: list[int]) -> tuple[int, int]:
-    return values[0], values[1]
-
-
-@dataclass(frozen=True)
-class Places:
-    """P positions of a value: which example, row and column."""
-
-    example: Tensor  # (P,)
-    row: Tensor
-    column: Tensor
-    _found: dict[tuple[Window, int, int], tuple[Tensor, Tensor | None]] = field(default_factory=dict, repr=False)
-
-    def cut(self, value: Tensor, window: Window) -> Tensor:
-        """Cut the windows (P, C, h, w) out of a value (B, C, H, W), 0 outside, in NHWC order."""
-        at, outside = self._pixels(window, *value.shape[2:])
-        pixels = value.movedim(1, -1).reshape(-1, value.shape[1])  # (B H W, C)
-        cut = pixels.index_select(0, at).view(-1, *window.size, value.shape[1])  # (P, h, w, C)
-        if outside is not None:
-            cut.masked_fill_(outside.unsqueeze(3), 0)
-        return cut.movedim(-1, 1)
-
-    def outside(self, shape: torch.Size, window: Window) -> Tensor | None:
-        """Mark where (P, 1, h, w) windows of a value (B, C, H, W) leave it; None: nowhere."""
-        outside = self._pixels(window, *shape[2:])[1]
-        return None if outside is None else outside.unsqueeze(1)
-
-    def _pixels(self, window: Window, height: int, width: int) -> tuple[Tensor, Tensor | None]:
-        """Return the pixels (P h w,) of (B, H, W) in windows, and where (P, h, w) there is none (None: nowhere)."""
-        key = window, height, width
-        if key not in self._found:
-            rows, in_rows = _along(self.row, window, 0, height)  # (P, h)
-            columns, in_columns = _along(self.column, window, 1, width)
-            flat = (self.example.view(-1, 1, 1) * height + rows.unsqueeze(2)) * width + columns.unsqueeze(1)
-            outside = ~(in_rows.unsqueeze(2) & in_columns.unsqueeze(1))
-            self._found[key] = flat.flatten(), outside if bool(outside.any()) else None
-        return self._found[key]
-
-
-def _along(at: Tensor, window: Window, axis: int, length: int) -> tuple[Tensor, Tensor]:
-    """Return indices (P, size) along an axis, moved inside, and which of them were."""
-    first = at * window.stride[axis] + window.start[axis]
-    index = first.unsqueeze(1) + torch.arange(window.size[axis], device=at.device)
-    return index.clamp(0, length - 1), (index >= 0) & (index < length)
-
-
-@dataclass(frozen=True)
 class WindowPlan:
     """The calls between a value and the input, and the windows of the values on the way."""
 
     relaxed: Relaxed
     source: str
     windows: dict[str, Window]  # by value, from the source back to the input
+    images: dict[str, torch.Size]  # (B, C, H, W): their shapes, the input's as it is read
 
     @classmethod
     def of(cls, relaxed: Relaxed, source: str) -> WindowPlan | None:
         """Plan the passes; None if an operator on the way is not local or windows are hardly smaller than images."""
-        graph, name = relaxed.program.graph, source
-        windows = {source: Window()}
-        if len(relaxed.bounds[source].shape) != 4 or relaxed.infeasible is not None or relaxed.splits:
+        graph, bounds = relaxed.program.graph, relaxed.bounds
+        if len(bounds[source].shape) != 4 or relaxed.infeasible is not None or relaxed.splits:
             return None
-        while name != graph.input:
-            before = _before(relaxed.steps.get(name), windows[name])
-            sources = relaxed.constants.sources(graph.by_name[name])
-            if before is None or len(sources) != 1:
-                return None
-            name = sources[0]
-            windows[name] = before
-        plan = cls(relaxed, source, windows)
-        whole = sum(math.prod(relaxed.bounds[name].shape[1:]) for name in windows)
+        windows: dict[str, Window] = {}
+        views: set[torch.Size] = set()  # the input as it is read
+
+        def visit(node: Node, window: Window | None) -> list[tuple[str, Window | None]]:
+            sources, step = relaxed.constants.sources(node), relaxed.steps.get(node.name)
+            if window is None:
+                return [(name, None) for name in sources]
+            windows[node.name] = window
+            renamed = sources == (graph.input,) and _renames(step, bounds[node.name].shape)
+            if graph.input in sources:
+                views.add(bounds[node.name if renamed else graph.input].shape)
+            before = window if renamed else _before(step, window)
+            return [(name, before) for name in sources]
+
+        def add(_: str, one: Window | None, other: Window | None) -> Window | None:
+            return None if one is None or other is None else one.union(other)
+
+        found: dict[str, Window | None] = {source: Window()}
+        last = backward(graph.steps, found, visit, add, graph.input).get(graph.input)
+        image = next(iter(views), torch.Size())
+        if last is None or len(views) != 1 or len(image) != 4:
+            return None
+        windows[graph.input] = last
+        images = {name: bounds[name].shape for name in windows} | {graph.input: image}
+        plan = cls(relaxed, source, windows, images)
+        whole = sum(math.prod(shape[1:]) for shape in images.values())
         return plan if sum(plan.sizes()) <= _WORTH * whole else None
 
     def sizes(self) -> list[int]:
         """Count the entries of one window of each value."""
-        return [self.relaxed.bounds[name].shape[1] * math.prod(w.size) for name, w in self.windows.items()]
+        return [self.images[name][1] * math.prod(w.size) for name, w in self.windows.items()]
 
     def at(self, places: Places) -> Relaxed:
         """Return the relaxation of the windows of P positions, as P examples."""
@@ -145,51 +91,147 @@ class WindowPlan:
         for name in self.windows:
             if name == graph.input:
                 continue
-            (before,) = relaxed.constants.sources(graph.by_name[name])
-            step = relaxed.steps[name]
+            sources, step = relaxed.constants.sources(graph.by_name[name]), relaxed.steps[name]
+            needed |= {each for each in sources if not relaxed.constants.used_once(each)}
             if isinstance(step, Lines):
-                steps[name] = _cut_lines(step, places, self.windows[name])
-                if step.owes and not relaxed.pays(before):
-                    needed.add(before)
+                steps[name] = self._cut_lines(step, places, name, sources)
+                if step.owes:
+                    needed |= {each for each in sources if not relaxed.pays(each)}
             elif isinstance(step, AffineStep):
-                steps[name] = self._cut_affine(step, places, name, before)
+                steps[name] = self._cut_affine(step, places, name, sources[0])
         bounds = {name: self._bounds(name, places) for name in needed}
         return dataclasses.replace(relaxed, bounds=bounds, steps=steps)
 
     def _bounds(self, name: str, places: Places) -> Interval:
-        box, window = self.relaxed.bounds[name], self.windows[name]
-        return Interval(places.cut(box.lower, window), places.cut(box.upper, window))
+        box, window, shape = self.relaxed.bounds[name], self.windows[name], self.images[name]
+        return Interval(*(places.cut(end.reshape(shape), window) for end in (box.lower, box.upper)))
+
+    def _cut(self, places: Places, name: str, value: Tensor) -> Tensor:
+        """Cut the windows of a value out of a tensor of its size."""
+        return places.cut(value.reshape(self.images[name]), self.windows[name])
+
+    def _fitted(self, places: Places, name: str, inner: Window) -> Callable[[Tensor], Tensor]:
+        """Return what makes coefficients of an inner window of a value those of its window, 0 outside of the image."""
+        window, step = self.windows[name], self.relaxed.steps.get(name)
+        margins = window.margins(inner)
+        # Slopes that were cut are 0 outside, and so are the input's bounds.
+        slopes = isinstance(step, Lines) and all(isinstance(s, Tensor) for s in (*step.lower, *step.upper))
+        clears = name != self.relaxed.program.graph.input and not slopes
+        outside = places.outside(self.images[name], window) if clears else None
+
+        def fit(back: Tensor) -> Tensor:
+            back = F.pad(back, margins) if any(margins) else back
+            return back if outside is None else back.masked_fill(outside, 0)
+
+        return fit
 
     def _cut_affine(self, step: AffineStep, places: Places, name: str, before: str) -> AffineStep:
-        count, whole = len(places.example), self.relaxed.bounds[before].shape
+        count, whole = len(places.example), self.images[before]
         given = step.arguments(whole[0])
-        clears = before != self.relaxed.program.graph.input and not isinstance(self.relaxed.steps[before], Lines)
-        outside = places.outside(whole, self.windows[before]) if clears else None
-        adjoint = partial(_without, step.affine.local_adjoint, outside)
+        own = self.windows[name]
+        inner, adjoint = _before(step, own), step.affine.local_adjoint
+        if inner is None or adjoint is None:  # it renames the input's axes
+            inner, adjoint = own, _unchanged
+        fit = self._fitted(places, before, inner)
+        inside = torch.Size((count, whole[1], *inner.size))
         error, absolute = step.error, step.absolute
-        around = partial(places.cut, window=self.windows[before]), partial(places.cut, window=self.windows[name])
+        around = tuple(partial(self._cut, places, each) for each in (before, name))
         return dataclasses.replace(
             step.recentred(*around),
-            affine=dataclasses.replace(step.affine, adjoint=adjoint),
+            affine=dataclasses.replace(step.affine, adjoint=partial(_fitted_adjoint, adjoint, fit, inside)),
             arguments=lambda _: given,
             in_shape=torch.Size((count, whole[1], *self.windows[before].size)),
-            error=None if error is None else places.cut(error, self.windows[name]),
+            error=None if error is None else places.cut(error, own),
             absolute=None if absolute is None else absolute[places.example],
         )
 
+    def _cut_lines(self, step: Lines, places: Places, name: str, sources: tuple[str, ...]) -> Relaxation:
+        window = self.windows[name]
 
-def _without(adjoint: Any, outside: Tensor | None, a: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Return the adjoint, with no coefficients for what is only padding."""
-    back: Tensor = adjoint(a, *args, **kwargs)
-    return back if outside is None else back.masked_fill(outside, 0)
+        def cut(value: Slope) -> Slope:
+            return places.cut(value, window) if isinstance(value, Tensor) else value
+
+        top = places.cut(step.upper_intercept, window)
+        upper = tuple(cut(s) for s in step.upper)
+        found = dataclasses.replace(
+            step,
+            shapes=(top.shape,) * len(sources),
+            lower=upper if step.exact else tuple(cut(s) for s in step.lower),
+            upper=upper,
+            lower_intercept=None if step.lower_intercept is None else places.cut(step.lower_intercept, window),
+            upper_intercept=top,
+            absolute=step.absolute[places.example],
+            free=None if step.free is None else places.cut(step.free, window),
+        )
+        margins = tuple(self.windows[each].margins(window) for each in sources)
+        return _Padded(found, margins) if any(any(each) for each in margins) else found
+
+
+@dataclass(frozen=True)
+class _Padded:
+    """Lines whose coefficients are padded to the windows of their operands, of which others read more."""
+
+    step: Lines
+    margins: tuple[list[int], ...]
+
+    @property
+    def owes(self) -> float:
+        return self.step.owes
+
+    @property
+    def loose(self) -> Tensor | bool:
+        return self.step.loose
+
+    def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
+        pulled = self.step.pull(a, slope)
+        pairs = zip(pulled.coefficients, self.margins, strict=True)
+        return Pulled(tuple(F.pad(back, margins) for back, margins in pairs), pulled.offset)
+
+    def select(self, index: Index) -> _Padded:
+        return _Padded(self.step.select(index), self.margins)
+
+
+def _fitted_adjoint(
+    adjoint: Callable[..., Tensor],
+    fit: Callable[[Tensor], Tensor],
+    inside: torch.Size,
+    a: Tensor,
+    _: torch.Size,
+    *args: Any,
+    **kwargs: Any,
+) -> Tensor:
+    """Return the adjoint (S, P, C, h, w) over windows of shape ``inside`` (P, C, h, w), fitted into larger ones."""
+    return fit(adjoint(a, inside, *args, **kwargs))
+
+
+def _unchanged(a: Tensor, *_: Any, **__: Any) -> Tensor:
+    return a
+
+
+def _renames(step: Relaxation | None, out: torch.Size) -> bool:
+    """Does a step give its operand's entries another shape (B, *out), and nothing else?"""
+    if (
+        not isinstance(step, AffineStep)
+        or not step.affine.entrywise
+        or step.constant is not None
+        or step.error is not None
+    ):
+        return False
+    count = math.prod(out[1:])
+    if count != math.prod(step.in_shape[1:]):
+        return False
+    numbers = torch.arange(count, dtype=torch.float64)
+    rest, kwargs = step.arguments(1)
+    moved = step.apply(numbers.reshape(1, *step.in_shape[1:]), rest, kwargs)
+    return moved.shape[1:] == out[1:] and torch.equal(moved.flatten(), numbers)
 
 
 def _before(step: Relaxation | None, window: Window) -> Window | None:
-    """Return the window of a call's operand that a window of its value depends on; None if it is the whole operand."""
+    """Return the window of a call's operands that a window of its value depends on; None if it is all of them."""
     if isinstance(step, Lines):
         shape = step.upper_intercept.shape
-        full = all(isinstance(s, Tensor) and s.shape == shape for s in (*step.lower, *step.upper))
-        return window if full and step.shapes == (shape,) else None
+        full = all(not isinstance(s, Tensor) or s.shape == shape for s in (*step.lower, *step.upper))
+        return window if full and all(each == shape for each in step.shapes) else None
     if not isinstance(step, AffineStep) or step.affine.local is None or len(step.in_shape) != 4:
         return None
     constant = step.constant if step.recentre is None else None
@@ -198,24 +240,6 @@ def _before(step: Relaxation | None, window: Window) -> Window | None:
     rest, kwargs = step.arguments(step.in_shape[0])
     local = step.affine.local(*rest, **kwargs)
     return None if local is None else window.before(local)
-
-
-def _cut_lines(step: Lines, places: Places, window: Window) -> Lines:
-    def cut(value: Any) -> Any:
-        return places.cut(value, window)
-
-    top = cut(step.upper_intercept)
-    upper = tuple(cut(s) for s in step.upper)
-    return dataclasses.replace(
-        step,
-        shapes=(top.shape,),
-        lower=upper if step.exact else tuple(cut(s) for s in step.lower),
-        upper=upper,
-        lower_intercept=None if step.lower_intercept is None else cut(step.lower_intercept),
-        upper_intercept=top,
-        absolute=step.absolute[places.example],
-        free=None if step.free is None else cut(step.free),
-    )
 
 
 def entries_by_windows(relaxed: Relaxed, source: str, where: Tensor, memory: int) -> Interval | None:

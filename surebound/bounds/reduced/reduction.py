@@ -79,7 +79,7 @@ def _reduce(
     found: _Reduction,
     wide: bool,
 ) -> tuple[Reduced, Relaxed]:
-    relaxed = relax(program, box, mode, own=True, tighten=found.tighten, wide=wide)
+    relaxed = relax(program, box, mode, own=True, tighten=found.tighten, wide=wide, rows=c)
     layers = found.layers_of(relaxed)
     offsets = c.new_zeros(len(c), dtype=torch.float64) if d is None else d.double()
     # Both sides: coefficients that the network's dtype cannot hold cost each of them.
