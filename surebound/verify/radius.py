@@ -77,7 +77,7 @@ class RadiusSearch:
         stages = find_cascade(cascade)
         stages.check()
         checked(model, stages, self._images, labels, None, timeout, jobs)
-        self._work = Work(model, stages, Setting(region.clip, seed, timeout))
+        self._work = Work(model, stages, Setting(region.clip, seed, timeout), tuple(region.x.shape[1:]))
         self._key = f"{stages.key}; timeout {timeout}"
         self._jobs, self._progress = jobs, progress
         self._out, self._mix = None if out is None else Path(out) / STORE_NAME, mix
