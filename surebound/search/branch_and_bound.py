@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, Self, TypeVar
 
@@ -162,15 +162,22 @@ class Tree:
         return Finding(self.settled, proof, self.witness, late, self.given_up, self.undecided)
 
 
-def explore(splitter: Splitter[P], tree: Tree) -> None:
-    """Bound and cut sub-problems, the most suspicious first, until all are settled or the tree ends it."""
-    pool = splitter.roots()
-    while len(pool) and tree.goes_on(pool):
+def never() -> bool:
+    """Go on."""
+    return False
+
+
+def explore(splitter: Splitter[P], pool: P, tree: Tree, pause: Callable[[], bool] = never) -> P:
+    """Bound and cut sub-problems, the most suspicious first, until all are settled, the tree ends it or ``pause`` does.
+
+    Returns those that are still open.
+    """
+    while len(pool) and tree.goes_on(pool) and not pause():
         order = (pool.upper - pool.rounding).argsort(descending=True, stable=True)
         batch, rest = pool[order[: splitter.at_once]], pool[order[splitter.at_once :]]
         halves = splitter.advance(batch, tree)
         pool = rest if halves is None else splitter.join([rest, halves])
-    tree.settle(pool)
+    return pool
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +197,7 @@ class _Search:
         tree = Tree.of(len(question.cases), self.end, budget)
         program = self.workspace.program(question.cases.lower[:1])
         splitter = InputSplitter(program, question, tree.end)
-        explore(splitter, tree)
+        tree.settle(explore(splitter, splitter.roots(), tree))
         return dataclasses.replace(tree.finding(Proof.of(question.mode)), evidence=splitter.evidence())
 
     def by_signs(self, budget: Budget) -> Finding:
@@ -239,13 +246,22 @@ class _Search:
         mode: Soundness,
         budget: Budget,
     ) -> tuple[Finding, bool]:
+        from surebound.search.signs.inner import InnerBounds
         from surebound.search.signs.splitter import (
             SignSplitter,  # brings solvers, which most queries do not need
         )
 
         tree = Tree.of(len(question.cases), self.end, budget)
-        splitter = SignSplitter.over(program, box, mode, number, question, self.workspace, self.options, tree)
-        explore(splitter, tree)
+        began = time.monotonic()
+        place = program, box, mode, number, question, self.workspace, self.options, tree
+        splitter = SignSplitter.over(*place)
+        inner = InnerBounds(splitter.reduced, tree, time.monotonic() - began)
+        # A certificate's checker derives bounds inside the network by itself, with CROWN's slopes.
+        pool = explore(splitter, splitter.roots(), tree, never if question.certify else inner.pay)
+        if len(pool) and tree.goes_on(pool):
+            splitter = SignSplitter.over(*place, refine=inner.refine, wide=splitter.reduced.wide)
+            pool = explore(splitter, splitter.roots()[torch.unique(pool.case)], tree)
+        tree.settle(pool)
         found = dataclasses.replace(tree.finding(Proof.of(mode)), evidence=splitter.evidence())
         return found, tree.within_rounding
 

@@ -19,6 +19,7 @@ from surebound.region import LinfBall
 from surebound.search import branch_and_bound
 from surebound.search.branch_and_bound import Options
 from surebound.search.record import Record
+from surebound.search.signs import inner
 from surebound.search.stages import BranchAndBound, MixedInteger, PgdAttack, Stage
 from surebound.search.verdicts import Setting, decide, example_of
 from surebound.search.workspace import Workspace
@@ -81,6 +82,18 @@ def test_agrees_with_every_activation_pattern(options: Options, seed: int) -> No
         (record,) = run(workspace, x, torch.tensor([0]), eps, BranchAndBound(options))
         assert record.verdict.status is Status.FALSIFIED
         check_witness(net, record, x, eps)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_optimised_bounds_inside_the_network_agree_too(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """With patience 0, every search begins again over a network that is reduced with optimised bounds."""
+    monkeypatch.setattr(inner, "_AFTER", 0)
+    monkeypatch.setattr(inner, "_PATIENCE", 0.0)
+    calls = []
+    optimised = inner.optimised_bounds
+    monkeypatch.setattr(inner, "optimised_bounds", lambda *args: calls.append(args) or optimised(*args))
+    test_agrees_with_every_activation_pattern(GOOD, seed)
+    assert calls
 
 
 class Residual(nn.Module):

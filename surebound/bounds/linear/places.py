@@ -70,7 +70,7 @@ class Places:
 
     def cut(self, value: Tensor, window: Window) -> Tensor:
         """Cut the windows (P, C, h, w) out of a value (B, C, H, W), 0 outside, in NHWC order."""
-        at, outside = self._pixels(window, *value.shape[2:])
+        at, outside = self.pixels(window, *value.shape[2:])
         pixels = value.movedim(1, -1).reshape(-1, value.shape[1])  # (B H W, C)
         cut = pixels.index_select(0, at).view(-1, *window.size, value.shape[1])  # (P, h, w, C)
         if outside is not None:
@@ -79,10 +79,10 @@ class Places:
 
     def outside(self, shape: torch.Size, window: Window) -> Tensor | None:
         """Mark where (P, 1, h, w) windows of a value (B, C, H, W) leave it; None: nowhere."""
-        outside = self._pixels(window, *shape[2:])[1]
+        outside = self.pixels(window, *shape[2:])[1]
         return None if outside is None else outside.unsqueeze(1)
 
-    def _pixels(self, window: Window, height: int, width: int) -> tuple[Tensor, Tensor | None]:
+    def pixels(self, window: Window, height: int, width: int) -> tuple[Tensor, Tensor | None]:
         """Return the pixels (P h w,) of (B, H, W) in windows, and where (P, h, w) there is none (None: nowhere)."""
         key = window, height, width
         if key not in self._found:

@@ -12,7 +12,7 @@ Lemma 3).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -39,6 +39,12 @@ class Rows:
         low = up if self.low is self.up else self.low[index]
         return Rows(up, low, self.up_offset[index], self.low_offset[index])
 
+    def over(self, columns: Tensor) -> Rows:
+        """Return the rows over some of all columns, ascending; those beyond their own V do not count."""
+        own = columns[columns < self.up.shape[1]]
+        up = self.up[:, own]
+        return Rows(up, up if self.low is self.up else self.low[:, own], self.up_offset, self.low_offset)
+
 
 @dataclass(frozen=True, eq=False)
 class Layer:
@@ -61,6 +67,13 @@ class Layer:
     def __len__(self) -> int:
         return len(self.place)
 
+    def select(self, units: Tensor, columns: Tensor) -> Layer:
+        """Select some of the entries, their rows over some columns."""
+        names = ("place", "lower", "upper", "chord", "top", "bottom", "slope")
+        return replace(
+            self, rows=self.rows.select(units).over(columns), **{name: getattr(self, name)[units] for name in names}
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Reduced:
@@ -70,6 +83,11 @@ class Reduced:
     upper: Tensor
     layers: tuple[Layer, ...]
     outputs: Rows  # of a specification
+
+    @property
+    def wide(self) -> bool:
+        """Were its rows made with wider coefficients than the network's own dtype?"""
+        return self.outputs.up.dtype != self.lower.dtype
 
     @property
     def unstable(self) -> int:

@@ -12,8 +12,11 @@ from torch import Tensor
 from surebound.bounds.linear.backward import Relaxed, intersect
 from surebound.bounds.linear.entries import rows_at_once
 from surebound.bounds.linear.intermediate import MEMORY, relax, rounding_matters
+from surebound.bounds.linear.windows import entries_by_windows
 from surebound.bounds.reduced.network import Layer, Reduced, Rows
+from surebound.bounds.reduced.parts import parts, tiles
 from surebound.bounds.reduced.passes import bounds_of_rows, rounding_of_rows
+from surebound.bounds.reduced.window_rows import rows_by_windows
 from surebound.errors import BoundError
 from surebound.flags import exact_kernels
 from surebound.graph import Program
@@ -22,7 +25,7 @@ from surebound.numerics import Soundness
 from surebound.rules.relax.lines import Lines
 
 #: Sound bounds (R,) of entries (R,) of a value, named by it and their places, from the reduced network that has them as
-#: outputs; they are intersected with CROWN's.
+#: outputs; they are intersected with CROWN's. Asked for tile by tile.
 Refine = Callable[[str, Tensor, Reduced], Interval]
 
 
@@ -34,12 +37,16 @@ def reduce_network(
     *,
     d: Tensor | None = None,
     memory: int = MEMORY,
+    refine: Refine | None = None,
+    wide: bool = False,
 ) -> Reduced:
     """Reduce a network over one box (1, ...) and rows c.z + d of its outputs, c (R, K), d (R,) float64 or 0.
 
-    Bounds inside the network are CROWN's own, from the rows of the reduction itself; never looser than intervals.
+    Bounds inside the network are CROWN's own, by windows or from the rows of the reduction itself; ``refine`` may
+    tighten them. With coefficients in float64 if ``wide``, or, without ``refine``, if the rows are open mainly for
+    rounding.
     """
-    return reduce_relaxed(program, box, c, mode, d=d, memory=memory)[0]
+    return reduce_relaxed(program, box, c, mode, d=d, memory=memory, refine=refine, wide=wide)[0]
 
 
 def reduce_relaxed(
@@ -53,10 +60,7 @@ def reduce_relaxed(
     refine: Refine | None = None,
     wide: bool = False,
 ) -> tuple[Reduced, Relaxed]:
-    """Return ``reduce_network`` and the relaxation with the bounds of all values; ``refine`` may tighten them.
-
-    With coefficients in float64 if ``wide``, or, without ``refine``, if the rows are open mainly for rounding.
-    """
+    """Return ``reduce_network`` and the relaxation with the bounds of all values."""
     with torch.no_grad(), exact_kernels():
         found = _reduce(program, box, c, mode, d, _Reduction(memory, refine), wide)
         settled = wide or refine is not None or mode is Soundness.NONE or box.dtype == torch.float64
@@ -100,17 +104,27 @@ class _Reduction:
 
     def tighten(self, relaxed: Relaxed, source: str, where: Tensor) -> Interval:
         """Bound the entries ``where`` (1, *value), infinite elsewhere."""
+        local = entries_by_windows(relaxed, source, where, self.memory)
+        if local is None:
+            return self._by_rows(relaxed, source, where)
+        if self.refine is None:
+            return local
+        # Rows are large: only of entries whose sign is still open.
+        return intersect(local, self._by_rows(relaxed, source, where & (local.lower < 0) & (local.upper > 0)))
+
+    def _by_rows(self, relaxed: Relaxed, source: str, where: Tensor) -> Interval:
         layers = self.layers_of(relaxed, source)
         place = where.flatten().nonzero()[:, 0]
         rows = self._rows_at(relaxed, source, place, layers)
         box = relaxed.bounds[relaxed.program.graph.input]
         reduced = Reduced(box.lower[0].flatten(), box.upper[0].flatten(), layers, rows)
-        found = bounds_of_rows(reduced)
-        if self.refine is not None:
-            found = intersect(found, self.refine(source, place, reduced))
         like = relaxed.bounds[source].lower
-        lower = torch.full_like(like, -math.inf).flatten().scatter(0, place, found.lower)
-        upper = torch.full_like(like, math.inf).flatten().scatter(0, place, found.upper)
+        lower, upper = torch.full_like(like, -math.inf).flatten(), torch.full_like(like, math.inf).flatten()
+        for index, part in parts(reduced, tiles(place, like.shape)):
+            found = bounds_of_rows(part)
+            if self.refine is not None:
+                found = intersect(found, self.refine(source, place[index], part))
+            lower[place[index]], upper[place[index]] = found.lower, found.upper
         return Interval(lower.reshape(like.shape), upper.reshape(like.shape))
 
     def layers_of(self, relaxed: Relaxed, reader: str | None = None) -> tuple[Layer, ...]:
@@ -125,6 +139,8 @@ class _Reduction:
         if not isinstance(step, Lines) or step.free is None or not isinstance(step.lower[0], Tensor):
             raise BoundError(f"{name} has no free slope")  # Relaxed.activations names only those that have
         free = step.free
+        if source in relaxed.read:  # others have coefficient 0 in every row that is asked for
+            free = free & relaxed.read[source]
         place = free.flatten().nonzero()[:, 0]
         rows = self._rows_at(relaxed, source, place, tuple(x for x in self.layers.values() if len(x)))
         box, (low, top) = relaxed.bounds[source], step.intercepts
@@ -151,6 +167,10 @@ class _Reduction:
             places, rows = self.known[source]
             return rows.select(torch.searchsorted(places, place))
         like = relaxed.bounds[source].lower
+        local = rows_by_windows(_without(relaxed, layers), source, place, layers, self.memory) if len(place) else None
+        if local is not None:
+            self.known[source] = place, local
+            return local
         parts = []
         for part in torch.split(place, max(1, rows_at_once(relaxed, source, self.memory) // 2)):
             one_hot = like.new_zeros(len(part), like.numel(), dtype=relaxed.dtype_of(source))
@@ -174,7 +194,7 @@ class _Reduction:
         """
         count = len(a)
         pairs = torch.cat([a, -a])
-        cut = replace(relaxed, steps={**relaxed.steps, **{x.name: _cut(relaxed, x.name) for x in layers}})
+        cut = _without(relaxed, layers)
         if offset is None:
             offset = pairs.new_zeros(pairs.shape[:2], dtype=torch.float64)
         form = cut.pull(source, pairs, offset, record=[layer.name for layer in layers])
@@ -189,19 +209,27 @@ class _Reduction:
         return Rows(up, up if torch.equal(up, low) else low, offset[:count], -offset[count:])
 
 
-def _cut(relaxed: Relaxed, name: str) -> Lines:
-    """Return the step of an activation whose unstable entries are variables of their own: nothing goes through them."""
-    step = relaxed.steps[name]
+def _without(relaxed: Relaxed, layers: tuple[Layer, ...]) -> Relaxed:
+    """Return the relaxation in which nothing goes through the layers' entries: they are variables of their own."""
+    return replace(relaxed, steps={**relaxed.steps, **{layer.name: _cut(relaxed, layer) for layer in layers}})
+
+
+def _cut(relaxed: Relaxed, layer: Layer) -> Lines:
+    """Return the step of an activation with slopes and intercepts of 0 at a layer's entries."""
+    step = relaxed.steps[layer.name]
     if not isinstance(step, Lines) or step.free is None:
-        raise BoundError(f"{name} has no free slope")
-    slope = torch.where(step.free, 0.0, step.upper[0])
+        raise BoundError(f"{layer.name} has no free slope")
+    own = torch.zeros_like(step.free).flatten().index_fill(0, layer.place, True).reshape(step.free.shape)
+    upper = torch.where(own, 0.0, step.upper[0])
+    # Unstable entries that no row reads, if any, keep their lines.
+    lower = upper if bool((own == step.free).all()) else torch.where(own, 0.0, step.lower[0])
     low = step.lower_intercept
     return replace(
         step,
-        lower=(slope,),
-        upper=(slope,),
-        lower_intercept=None if low is None else torch.where(step.free, 0.0, low),
-        upper_intercept=torch.where(step.free, 0.0, step.upper_intercept),
+        lower=(lower,),
+        upper=(upper,),
+        lower_intercept=None if low is None else torch.where(own, 0.0, low),
+        upper_intercept=torch.where(own, 0.0, step.upper_intercept),
         free=None,
     )
 

@@ -17,7 +17,7 @@ from surebound.attack.reduced import ReducedAttack
 from surebound.bounds.reduced.descent import descend
 from surebound.bounds.reduced.network import Reduced
 from surebound.bounds.reduced.passes import Multipliers, Pass, Passes
-from surebound.bounds.reduced.reduction import reduce_network
+from surebound.bounds.reduced.reduction import Refine, reduce_network
 from surebound.bounds.reduced.targets import TargetRow, Targets
 from surebound.certificates.evidence import Evidence, SignRecorder
 from surebound.graph import Program
@@ -87,11 +87,13 @@ class SignSplitter:
         workspace: Workspace,
         options: Options,
         tree: Tree,
+        refine: Refine | None = None,
+        wide: bool = False,
     ) -> SignSplitter:
-        """Reduce the network over the box of that number for all rows of the question's cases."""
+        """Reduce the network over the box of that number for all rows of the question's cases (``reduce_network``)."""
         cases = question.cases
         c = cases.c.flatten(0, 1).to(box.lower.dtype) if cases.c.dtype != torch.float64 else cases.c.flatten(0, 1)
-        reduced = reduce_network(program, box, c, mode, d=cases.finite_d.flatten())
+        reduced = reduce_network(program, box, c, mode, d=cases.finite_d.flatten(), refine=refine, wide=wide)
         return cls(reduced, number, question, workspace, options, tree)
 
     @property

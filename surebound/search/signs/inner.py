@@ -1,0 +1,56 @@
+"""When a search goes on: bounds inside the network by optimised slopes, once they are worth their cost.
+
+Most questions are decided before: by the bounds of the whole, or by a few dozen sub-problems. Those that are not gain
+from tighter bounds in every sub-problem, so that their network is reduced anew, layer by layer with optimised bounds
+(bounds/reduced/inner.py), and the search begins again with the cases that are still open.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import torch
+from torch import Tensor
+
+from surebound.bounds.linear.alpha import Adam
+from surebound.bounds.linear.intermediate import MEMORY
+from surebound.bounds.reduced.inner import optimised_bounds
+from surebound.bounds.reduced.network import Reduced
+from surebound.interval import Interval
+from surebound.search.branch_and_bound import Tree
+
+#: So many sub-problems come first, in a search that took so many times as long as the reduction; or so many seconds.
+_AFTER = 64
+_PATIENCE = 2.0
+_LONG = 5.0
+
+#: The part of the time that is left which bounds inside the network may take.
+_SHARE = 0.3
+
+_ADAM = Adam(steps=20, alpha_rate=0.1, decay=0.96)
+
+
+class InnerBounds:
+    """Optimised bounds of a search's network; ``seconds``: what its first reduction took."""
+
+    def __init__(self, reduced: Reduced, tree: Tree, seconds: float) -> None:
+        self._tree, self._began, self._seconds = tree, time.monotonic(), seconds
+        self._end: float | None = None
+        # Inputs of the first layer are bounded exactly already.
+        self._any = any(layer.rows.up.shape[1] > len(reduced.lower) for layer in reduced.layers)
+
+    def pay(self) -> bool:
+        """Say whether the search has gone on for so long that tighter bounds are worth their cost."""
+        spent = time.monotonic() - self._began
+        late = self._tree.seen >= _AFTER and spent >= _PATIENCE * self._seconds
+        return self._any and (late or spent >= max(_LONG, self._seconds / _PATIENCE))
+
+    def refine(self, source: str, place: Tensor, reduced: Reduced) -> Interval:
+        """Bound entries (R,) of a value, the outputs of a reduced network; infinite once the time for it is over."""
+        if self._end is None:
+            self._end = time.monotonic() + _SHARE * self._tree.left
+        if not reduced.layers or time.monotonic() > self._end:
+            nothing = torch.full((len(place),), math.inf, dtype=reduced.lower.dtype)
+            return Interval(-nothing, nothing)
+        return optimised_bounds(reduced, _ADAM, MEMORY)
