@@ -21,7 +21,7 @@ from surebound.interval import Interval
 from surebound.search.branch_and_bound import Tree
 
 #: So many sub-problems come first, in a search that took so many times as long as the reduction; or so many seconds.
-_AFTER = 64
+_AFTER = 256
 _PATIENCE = 2.0
 _LONG = 5.0
 
@@ -44,7 +44,7 @@ class InnerBounds:
         """Say whether the search has gone on for so long that tighter bounds are worth their cost."""
         spent = time.monotonic() - self._began
         late = self._tree.seen >= _AFTER and spent >= _PATIENCE * self._seconds
-        return self._any and (late or spent >= max(_LONG, self._seconds / _PATIENCE))
+        return self._any and (late or spent >= max(_LONG, self._seconds))
 
     def refine(self, source: str, place: Tensor, reduced: Reduced) -> Interval:
         """Bound entries (R,) of a value, the outputs of a reduced network; infinite once the time for it is over."""
