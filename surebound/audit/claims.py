@@ -42,7 +42,7 @@ class Violation:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Asked:
+class AuditedNetwork:
     """A network, its region and labels, and where answers are counted."""
 
     generator: str
@@ -56,7 +56,7 @@ class Asked:
     within: Callable[[], AbstractContextManager[object]] = nullcontext  # the caller's state while we are asked
 
 
-def violations(asked: Asked) -> Iterator[Violation]:
+def violations(asked: AuditedNetwork) -> Iterator[Violation]:
     """Yield what is wrong with what the methods and stages say about a network."""
     runs = Executions(asked.net, asked.region, asked.draw, apart=asked.apart)
     if runs.constant:
@@ -81,12 +81,12 @@ def _repeated(labels: Tensor, z: Tensor) -> Tensor:
     return labels.repeat(len(z) // len(labels))
 
 
-def _margins(asked: Asked, method: str) -> Tensor:
+def _margins(asked: AuditedNetwork, method: str) -> Tensor:
     with torch.set_grad_enabled(asked.draw.chance(0.3)):
         return worst_margins(asked.net, asked.region, asked.labels, method=method).detach()
 
 
-def _operators(asked: Asked) -> set[str]:
+def _operators(asked: AuditedNetwork) -> set[str]:
     try:
         graph = program_of(asked.net, asked.region.reference).graph
     except SureboundError:
@@ -94,7 +94,7 @@ def _operators(asked: Asked) -> set[str]:
     return {node.op for node in graph.calls(lambda node: node.varies and not node.is_part)}
 
 
-def _answer(asked: Asked, method: str, ask: Callable[[], T]) -> T | None:
+def _answer(asked: AuditedNetwork, method: str, ask: Callable[[], T]) -> T | None:
     """Return an answer; None if the method refuses the network."""
     try:
         with asked.within():
@@ -104,7 +104,7 @@ def _answer(asked: Asked, method: str, ask: Callable[[], T]) -> T | None:
         return None
 
 
-def _against_bounds(asked: Asked, runs: Executions, lower: Tensor, upper: Tensor) -> Iterator[Violation]:
+def _against_bounds(asked: AuditedNetwork, runs: Executions, lower: Tensor, upper: Tensor) -> Iterator[Violation]:
     at = runs.outside(lower, upper)
     if at is not None:
         yield Violation(
@@ -115,7 +115,7 @@ def _against_bounds(asked: Asked, runs: Executions, lower: Tensor, upper: Tensor
         )
 
 
-def _against_margins(asked: Asked, runs: Executions, method: str, upper: Tensor) -> Iterator[Violation]:
+def _against_margins(asked: AuditedNetwork, runs: Executions, method: str, upper: Tensor) -> Iterator[Violation]:
     limit = torch.where(upper.isnan(), torch.inf, upper.double())
     margins = runs.margins(asked.labels)
     at = first(~(margins <= limit) & (limit != torch.inf))
@@ -132,7 +132,7 @@ def _point(runs: Executions, at: tuple[int, int]) -> str:
     return f"point = torch.tensor({x.tolist()}, dtype={x.dtype})\n"
 
 
-def _verdicts(asked: Asked, runs: Executions, operators: set[str]) -> Iterator[Violation]:
+def _verdicts(asked: AuditedNetwork, runs: Executions, operators: set[str]) -> Iterator[Violation]:
     """Ask one stage of ``decide``, drawn at random, and sometimes a whole cascade of ``verify``."""
     stage, seed = asked.draw.choice((*STAGES, *SPLITS)), asked.draw.randrange(100)
     one = asked.region[:1] if asked.apart else asked.region
@@ -158,7 +158,7 @@ def _verdicts(asked: Asked, runs: Executions, operators: set[str]) -> Iterator[V
 
 
 def _against_verdicts(
-    asked: Asked, runs: Executions, stage: str, verdicts: list[Verdict], call: str
+    asked: AuditedNetwork, runs: Executions, stage: str, verdicts: list[Verdict], call: str
 ) -> Iterator[Violation]:
     margins = runs.margins(asked.labels)
     for i, verdict in enumerate(verdicts):
@@ -182,7 +182,7 @@ def _against_verdicts(
             asked.tally.silent[stage] += 1
 
 
-def _bad_witness(asked: Asked, example: int, witness: Tensor) -> str:
+def _bad_witness(asked: AuditedNetwork, example: int, witness: Tensor) -> str:
     """Say what is wrong with a witness; nothing if it is one."""
     box = InnerBox.of(asked.region[example : example + 1])
     if not bool(((witness >= box.lower[0]) & (witness <= box.upper[0])).all()):

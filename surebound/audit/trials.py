@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from types import ModuleType
 
-from surebound.audit.claims import Asked, Violation, violations
+from surebound.audit.claims import AuditedNetwork, Violation, violations
 from surebound.audit.draw import Draw
 from surebound.audit.networks import network
 from surebound.audit.operators import called, rules
@@ -85,7 +85,7 @@ def judged(trial: Trial, text: NetworkText, *, apart: bool = True) -> Iterator[F
 def _wrong(trial: Trial, text: NetworkText, apart: bool) -> Iterator[Violation]:
     with loaded(str(text)) as script:
         draw, change = trial.draw("questions"), hasattr(script, "change")
-        asked = Asked(
+        asked = AuditedNetwork(
             trial.generator,
             script.net,
             script.region,
@@ -107,7 +107,7 @@ def _wrong(trial: Trial, text: NetworkText, apart: bool) -> Iterator[Violation]:
             yield crash(error)
 
 
-def _begun(asked: Asked, script: ModuleType) -> bool:
+def _begun(asked: AuditedNetwork, script: ModuleType) -> bool:
     """Ask once and make the change that the script speaks of, if it speaks of one; can the network be traced?"""
     change = getattr(script, "change", None)
     if change is None:

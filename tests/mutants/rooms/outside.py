@@ -51,7 +51,7 @@ FAULTS = [
     M("vnnlib/witness.py", "if number is None or not math.isfinite(number):", "if number is None:", DECIDE),
     M(
         "vnnlib/witness.py",
-        "if not holds(problem.query.formula, lambda element: whole[element], problem.inputs):",
+        "if not holds(problem.query.formula, exactly(lambda element: whole[element], pairs), problem.inputs):",
         "if False:",
         DECIDE,
     ),
