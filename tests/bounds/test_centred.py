@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import surebound as sb
-from surebound.bounds.linear import steps
+from surebound.bounds.linear import centred, steps
 from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.intermediate import relax
 from surebound.bounds.linear.steps import AffineStep
@@ -19,6 +19,11 @@ from surebound.graph import program_of
 from surebound.interval import Interval
 from surebound.kernels.rows import Price
 from surebound.numerics import Soundness
+
+
+@pytest.fixture(autouse=True)
+def short_sums_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(centred, "LONG", 0)
 
 
 def stepped(net: nn.Module, box: Interval, mode: Soundness = Soundness.REAL) -> tuple[Relaxed, AffineStep]:
@@ -92,6 +97,9 @@ def test_other_modes_and_operators_are_as_they_were() -> None:
     net, box = layer(8, 4, 0), far_box(8, 0, 0.5)
     for mode in (Soundness.NONE, Soundness.DEPLOYED):
         assert stepped(net, box, mode)[1].recentre is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(centred, "LONG", 13)  # 8 and 4 summands
+        assert stepped(net, box)[1].recentre is None
     wide = Interval(box.lower.clone().fill_(-torch.inf), box.upper)
     assert stepped(net, wide)[1].recentre is None
 

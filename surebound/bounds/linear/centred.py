@@ -38,12 +38,22 @@ if TYPE_CHECKING:
     from surebound.bounds.linear.steps import AffineStep
 
 
+#: Sums of fewer terms lose little to rounding, and a step about a point costs more products than one about 0.
+LONG = 256  # heuristic: of an output and of a coefficient together
+
+#: Steps of more boxes than this stay about 0: lines sum the prices of one example only in their own pass.
+FEW_BOXES = 8
+
+
 def centred(step: AffineStep, x: Interval, constants: Constants, terms: int, back: int) -> AffineStep | None:
     """Return a step about the centre of its operand's bounds x (B, *in), all roundings but the network's own paid.
 
-    terms, back: summands of an output and of a coefficient. None where that is not possible: bounds that are not
-    finite, operators that round numbers of the code or to a dtype, magnitudes that are no sums.
+    terms, back: summands of an output and of a coefficient. None where that does not pay (short sums, many boxes) or
+    is not possible: bounds that are not finite, operators that round numbers of the code or to a dtype, magnitudes that
+    are no sums.
     """
+    if terms + back < LONG or x.shape[0] > FEW_BOXES:
+        return None
     given = step.arguments(x.shape[0])
     odd = names_dtype(given) or rounds_numbers(given, x.dtype) or not step.affine.additive
     if odd or x.dtype != torch.float32 or torch.is_grad_enabled():
@@ -57,17 +67,20 @@ def centred(step: AffineStep, x: Interval, constants: Constants, terms: int, bac
 
     radius = slightly_up(torch.maximum(x.upper.double() - at.double(), at.double() - x.lower.double()))
     value = step.apply(at.double(), rest, kwargs)  # z0, up to float64's rounding
-    whole, spread = size(at.abs()), size(radius) - size(torch.zeros_like(at))
+    # |b| is in both: |W| |x0| + |b|, and |W| r. As a size, what float64 loses is relative to the two together.
+    bias = size(torch.zeros_like(at[:1])) if step.fixed is None else size(torch.zeros_like(at))
+    whole, around = size(at.abs()), size(radius)
+    spread, every = around - bias, whole + around
     constant = value.to(x.dtype)
     if not bool(constant.isfinite().all() & whole.isfinite().all() & spread.isfinite().all()):
         return None
     sums, own = dot_rounding(constant.shape, x.dtype), several_sums(terms + 64, 8)
     # Of the coefficients: rounded by W^T, and before, up to PREPAID_ROUNDINGS / 2 times since a bound was added.
     before = gamma(PREPAID_ROUNDINGS // 2, x.dtype)
-    error = (gamma(terms + 2, x.dtype) + gamma(back + 2, x.dtype) + before) * spread + own * (whole + size(radius))
+    error = (gamma(terms + 2, x.dtype) + gamma(back + 2, x.dtype) + before) * spread + own * every
     error = error + (value - constant.double()).abs() + (before + sums) * value.abs()
     paid = covering(sums + gamma(rows.NARROW, torch.float32))
-    largest = 1 + per_example(whole + size(radius)) + per_example(x.magnitude.double())  # (B,)
+    largest = 1 + per_example(every) + per_example(x.magnitude.double())  # (B,)
     under = largest * (8.0 * (terms + back + 1) * tiny(x.dtype))
     error = slightly_up(error * paid) + under.reshape(-1, *([1] * (error.dim() - 1)))
     inside = dot_rounding(at.shape, x.dtype)
