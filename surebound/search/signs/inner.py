@@ -44,7 +44,8 @@ class InnerBounds:
         """Say whether the search has gone on for so long that tighter bounds are worth their cost."""
         spent = time.monotonic() - self._began
         late = self._tree.seen >= _AFTER and spent >= _PATIENCE * self._seconds
-        return self._any and (late or spent >= max(_LONG, self._seconds))
+        in_time = self._tree.left > _PATIENCE * self._seconds  # the network is reduced again
+        return self._any and in_time and (late or spent >= max(_LONG, self._seconds))
 
     def refine(self, source: str, place: Tensor, reduced: Reduced) -> Interval:
         """Bound entries (R,) of a value, the outputs of a reduced network; infinite once the time for it is over."""
