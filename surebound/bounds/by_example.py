@@ -43,8 +43,9 @@ def mixing(program: Program) -> frozenset[str]:
         own = program.parameters()
         draw = torch.Generator().manual_seed(0)
         with own_state():
-            odd |= _by_place(program, own) | _by_size(program, own) if free else set()
             others = {name: _random(value, draw) for name, value in own.items()}
+            # By others: sums of positive numbers, in which nothing cancels, differ by little between sizes of a batch.
+            odd |= _by_place(program, own) | _by_size(program, others) if free else set()
             for parameters, batch in zip((own, others), EXAMPLES, strict=True):
                 odd |= _seen(program, parameters, batch if free else graph.input_shape[0] or 1)
         _known[graph] = frozenset(odd)

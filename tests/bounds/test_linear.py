@@ -412,7 +412,7 @@ def test_linear_bounds_know_the_methods_by_name() -> None:
 def test_bad_input_is_refused() -> None:
     net, x = tiny_net(0), torch.zeros(2, 3)
     labels = torch.tensor([0, 1])
-    with pytest.raises(InputError, match=r"method='corwn' is not known; give one of interval, zonotope"):
+    with pytest.raises(InputError, match=r"method='corwn' is not known; did you mean 'crown'"):
         sb.worst_margins(net, sb.LinfBall(x, 1), labels, method="corwn")
     with pytest.raises(InputError, match="give 'interval' or 'own'"):
         Crown(intermediate="mine")  # type: ignore[arg-type]
