@@ -76,7 +76,7 @@ def schedule(chosen: tuple[str, ...]) -> list[tuple[str, Budget]]:
     """Return ways in the given order, each with its patience.
 
     >>> schedule(("relu-splitting",))
-    [('relu-splitting', Budget(open=50000, seen=inf))]
+    [('relu-splitting', Budget(open=50000, seen=inf, gain=0.0))]
     """
     rounds = PATIENCE if len(chosen) > 1 else PATIENCE[-1:]
     return [(way, most[way]) for most in rounds for way in chosen]

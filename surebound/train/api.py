@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from surebound.data.augment import Augment
-from surebound.data.types import Dataset
+from surebound.data.order import stream
+from surebound.data.types import Dataset, to_unit
 from surebound.errors import ConfigError, InputError, nearest
 from surebound.graph import forward
 from surebound.graph.fit import evaluating
@@ -89,7 +90,10 @@ def _check_outputs(task: Task) -> None:
     """Run one example: the network must take it, and return one row of outputs."""
     if not len(task.train):
         return
-    inputs, _ = task.train.batch(torch.arange(min(len(task.train), 2)))
+    pixels = task.train.pixels(torch.arange(min(len(task.train), 2)))
+    if task.augment is not None:  # it may cut images to another size
+        pixels = task.augment(pixels, stream(task.plan.seed, "augment", 0))
+    inputs = to_unit(pixels)
     with evaluating(task.model), torch.no_grad():
         outputs = forward(task.model, inputs)
     if outputs.dim() != 2:

@@ -56,6 +56,7 @@ CASES: list[Case] = [
     ),
     *_unary(["softplus", "log_sigmoid", "elu", "selu", "celu", "relu6", "hardsigmoid", "hardtanh"]),
     *_unary(["sin", "cos"], (-1e4, 1e4)),
+    *_unary(["sign", "sgn", "floor", "ceil", "round", "trunc"], (-1e4, 1e4)),
     *_unary(["exp", "exp2", "expm1", "sinh", "cosh"], (-60.0, 60.0)),
     *_unary(["square"], (-1e18, 1e18)),
     *_unary(["log", "log2", "log10", "sqrt", "rsqrt"], (1e-30, 1e30)),

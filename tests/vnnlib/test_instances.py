@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from surebound.cli import build_app
-from surebound.cli.output import EXIT_ERRORS
+from surebound.cli.exits import EXIT_ERRORS
 from surebound.vnnlib.instances import read_instances, run_instances
 from tests.vnnlib.nets import SUM, VERSION, between, declare, dense
 

@@ -45,10 +45,12 @@ def step_lines(ctx: Context, steps: Steps, x: Interval, out: Interval) -> Lines:
     wide = single & (right - left > STEEPEST * torch.maximum(left.abs(), right.abs()))
     above = _slope(wide, high - low, at - left, right - at, x.dtype)
     below = _slope(wide, high - low, right - at, at - left, x.dtype)
-    many = known & ~single
-    above, below = (torch.where(many, torch.ones_like(s), s) for s in (above, below))
-    top = torch.where(many, steps.above, high - above.double() * at)
-    bottom = torch.where(many, -steps.below, low - below.double() * at)
+    # Several jumps: the diagonal, where its middle is no looser than the values themselves.
+    many, middle = known & ~single, left / 2 + right / 2
+    rises, falls = many & (middle + steps.above <= high), many & (middle - steps.below >= low)
+    above, below = (torch.where(along, torch.ones_like(s), s) for along, s in ((rises, above), (falls, below)))
+    top = torch.where(rises, steps.above, high - above.double() * at)
+    bottom = torch.where(falls, -steps.below, low - below.double() * at)
     if ctx.soundness is Soundness.NONE:
         return lines(ctx, (x,), (below,), bottom.to(x.dtype), (above,), top.to(x.dtype))
     # Differences of sizes that may nearly cancel: their rounding counts by the sizes.

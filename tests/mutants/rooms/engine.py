@@ -68,7 +68,7 @@ FAULTS = [
     ),
     M(
         "bounds/by_example.py",
-        "_by_place(program, own) | _by_size(program, own)",
+        "_by_place(program, own) | _by_size(program, others)",
         "_by_place(program, own)",
         ("tests/bounds/test_by_example.py",),
     ),
