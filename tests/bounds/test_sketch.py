@@ -144,9 +144,7 @@ def test_gradients_are_those_of_differences(name: str, exact: bool) -> None:
         with torch.no_grad():
             for p, direction in zip(parameters, directions, strict=True):
                 p.add_(direction, alpha=step)
-        values.append(
-            loss().item()
-        )  # with gradients: without them, units may be bounded in windows, a few less of them
+        values.append(loss().item())  # with gradients: without them, fewer units may be bounded
     slope = (values[0] - values[1]) / 2e-6
     assert sum((g * d).sum().item() for g, d in zip(found, directions, strict=True)) == pytest.approx(slope, rel=1e-3)
 
