@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -12,6 +12,8 @@ from surebound import rules
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules.registry import Context
+from surebound.rules.relax.lines import Slopes
+from surebound.rules.relax.relu import hinge_lines
 from tests.bounds.relaxation_cases import CASES, Case, call, operator
 
 # (lower, width) in units of the case's own scale, from the ordinary to the degenerate.
@@ -189,3 +191,13 @@ def test_of_two_writes_to_one_place_either_may_win() -> None:
         assert rule is not None
         assert rule.relax is not None
         assert rule.relax(Context(Soundness.DEPLOYED), *args) is None
+
+
+@pytest.mark.parametrize("slopes", get_args(Slopes))
+@pytest.mark.parametrize("left", [-1.0, -0.5, 0.0, 0.3, 0.9])
+def test_every_choice_of_lower_slopes_is_a_line_below(left: float, slopes: Slopes) -> None:
+    """A slope of 0 is none of LeakyReLU's: the nearest that is one has to stand for it."""
+    low, high = torch.tensor([[-1.0, -0.1, -3.0]]), torch.tensor([[1.0, 2.9, 0.1]])
+    found = hinge_lines(Context(Soundness.NONE), Interval(low, high), left, 1.0).with_lower(slopes)
+    x = low + (high - low) * torch.linspace(0, 1, 41).unsqueeze(1)  # (41, 3)
+    assert bool((found.lower[0] * x + found.intercepts[0] <= torch.maximum(left * x, x) + 1e-6).all())

@@ -137,13 +137,13 @@ class Lines:
         return Pulled(self._spread(back), offset)
 
     def with_lower(self, slopes: Slopes) -> Lines:
-        """Replace the lower slope where it is free."""
+        """Replace the lower slope where it is free, by the nearest one within free_range."""
         if self.free is None or slopes == "adaptive" or not isinstance(self.lower[0], Tensor):
             return self
         if slopes == "upper" and self.lower_intercept is None and self.free_range == (0.0, 1.0):
             return dataclasses.replace(self, lower=self.upper)  # s x <= max(x, 0) for every s in [0, 1]
-        value = self.upper[0] if slopes == "upper" else float(slopes == "one")
-        return dataclasses.replace(self, lower=(torch.where(self.free, value, self.lower[0]),))
+        value = torch.as_tensor(self.upper[0] if slopes == "upper" else float(slopes == "one"), dtype=self.lower[0].dtype)
+        return dataclasses.replace(self, lower=self._lower(value))
 
     def _spread(self, back: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Sum over the axes along which an operand was broadcast."""
