@@ -142,8 +142,8 @@ class Lines:
             return self
         if slopes == "upper" and self.lower_intercept is None and self.free_range == (0.0, 1.0):
             return dataclasses.replace(self, lower=self.upper)  # s x <= max(x, 0) for every s in [0, 1]
-        value = torch.as_tensor(self.upper[0] if slopes == "upper" else float(slopes == "one"), dtype=self.lower[0].dtype)
-        return dataclasses.replace(self, lower=self._lower(value))
+        value = self.upper[0] if slopes == "upper" else float(slopes == "one")
+        return dataclasses.replace(self, lower=self._lower(torch.as_tensor(value, dtype=self.lower[0].dtype)))
 
     def _spread(self, back: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Sum over the axes along which an operand was broadcast."""
