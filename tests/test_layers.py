@@ -35,7 +35,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "verify": SEARCH,
     "vnnlib": SEARCH | {"verify"},
     "experiment": WORK | {"zoo"},
-    "report": WORK | {"zoo", "experiment"},
+    "report": WORK | {"checker", "zoo", "experiment"},
     "reproduction": WORK | {"zoo", "experiment", "report"},
     "audit": WORK,
     "cli": WORK | {"checker", "zoo", "experiment", "report", "reproduction", "audit"},

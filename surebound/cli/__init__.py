@@ -30,6 +30,7 @@ COMMANDS = (
     "results",
     "check",
     "report",
+    "explore",
     "picture",
     "export",
     "reproduce",
@@ -63,6 +64,9 @@ EXAMPLES = """
 
   [dim]# a page about all of it, for people[/dim]
   surebound report runs/digits
+
+  [dim]# every image by itself, in a browser: ranges, counterexample, proof; slide epsilon, ask again[/dim]
+  surebound explore runs/digits --open
 
   [dim]# a network of your own: a function that builds it, its weights, ten of your images[/dim]
   surebound bounds mypkg.nets:build --weights w.safetensors --data images.npz --first 10 --eps 8/255

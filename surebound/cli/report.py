@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from surebound.cli.notes import note
 from surebound.cli.options import DataDir
 
 
@@ -29,6 +30,10 @@ def report(
         ),
     ] = None,
     data_dir: DataDir = None,
+    explore: Annotated[
+        bool,
+        typer.Option("--explore", help="Also write the explorer of each verified run, as one file beside the page."),
+    ] = False,
     title: Annotated[str, typer.Option(help="A title of your own for the page.")] = "",
 ) -> None:
     """Write one self-contained HTML page about training runs and verifications.
@@ -41,6 +46,8 @@ def report(
       surebound report runs/mnist-small
 
       surebound report runs/nominal runs/ibp --out comparison.html --figures figures
+
+      surebound report runs/digits --explore
     """
     from surebound.report.build import Story, make_report
 
@@ -48,5 +55,25 @@ def report(
     made = make_report(runs, data_dir=data_dir, story=Story(title=title))
     written = made.write(path, figures)
     typer.echo(f"page: {path}")
+    if explore:
+        _explorers(runs, path, data_dir)
     if figures is not None:
         typer.echo(f"figures and tables: {len(written) - 1} files in {figures}")
+
+
+def _explorers(paths: list[Path], page: Path, data_dir: Path | None) -> None:
+    """Write an explorer for every run that has verdicts."""
+    from surebound.cli.bar import Bar
+    from surebound.report.charts import slug
+    from surebound.report.explore.page import write_explorer
+    from surebound.report.explore.subject import open_subject
+    from surebound.report.source import read_runs
+
+    verified = [run for run in read_runs(paths) if run.records]
+    if not verified:
+        note("no run has verdicts, so there is nothing to explore; `surebound verify` makes some")
+    for run in verified:
+        place = page.with_name("explore.html" if len(verified) == 1 else f"explore-{slug(run.name)}.html")
+        with Bar("bounding", "no explorer was written") as bar:
+            write_explorer(open_subject(run.path, data_dir=data_dir), place, progress=bar.show)
+        typer.echo(f"explorer: {place}")

@@ -13,14 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from surebound.errors import SureboundError
-from surebound.experiment.arrays import read_arrays
+from surebound.report.originals import OTHERS, class_names, find_examples, original_of
 from surebound.report.source import ReportedRun
 from surebound.report.verdicts import in_words, radius_text
 from surebound.train.examples import Examples
 from surebound.verdict import Status
 from surebound.verify import Record
-from surebound.verify.identity import example_hash
 
 MOST = 12  # of each kind
 
@@ -58,10 +56,10 @@ def gallery(run: ReportedRun, data_dir: Path | None = None, most: int = MOST) ->
     broken = _spread(sorted(broken, key=_brokenness), most)
     rest = [r for r in run.records if r.verdict.status is not Status.FALSIFIED]
     hardest = _first_of_each(sorted(rest, key=_hardness), most)
-    images, note = _examples(run, data_dir) if broken or hardest else (None, "")
-    pictures = {id(r): _picture(r, images, _classes(run, data_dir)) for r in (*broken, *hardest)}
+    images, note = find_examples(run.data, data_dir) if broken or hardest else (None, "")
+    pictures = {id(r): _picture(r, images, class_names(run)) for r in (*broken, *hardest)}
     if images is not None and any(p.original is None for p in pictures.values()):
-        note = "Some images are left out: the data found are not those that were verified."
+        note = OTHERS
     return Gallery(
         tuple(pictures[id(r)] for r in broken),
         tuple(p for r in hardest if (p := pictures[id(r)]).original is not None),
@@ -99,36 +97,8 @@ def _spread(records: list[Record], most: int) -> list[Record]:
     return sorted(chosen, key=_brokenness)
 
 
-def _examples(run: ReportedRun, data_dir: Path | None) -> tuple[Examples | None, str]:
-    name = run.data
-    if name is None:
-        return None, "The original images are not known, so only counterexamples are shown."
-    try:
-        if Path(name).suffix in (".npz", ".safetensors"):
-            return read_arrays(Path(name), None), ""
-        from surebound import data
-
-        return data.load(name, data_dir).test, ""
-    except SureboundError as error:
-        first = str(error).splitlines()[0]
-        return None, f"The original images could not be read, so only counterexamples are shown ({first})."
-
-
-def _classes(run: ReportedRun, data_dir: Path | None) -> tuple[str, ...]:
-    """Names of the classes, where a dataset has better ones than numbers."""
-    from surebound.data.source import SOURCES
-
-    source = SOURCES.get(run.data or "")
-    return tuple(source.classes) if source is not None else ()
-
-
 def _picture(record: Record, images: Examples | None, classes: tuple[str, ...]) -> Picture:
-    original = None
-    if images is not None and record.index < len(images):
-        x, y = images.batch(torch.tensor([record.index]))
-        if not record.example or example_hash(x[0], int(y[0])) == record.example:
-            original = x[0]
-    verdict = record.verdict
+    original, verdict = original_of(record, images), record.verdict
 
     def name(k: int) -> str:
         return classes[k] if k < len(classes) else str(k)

@@ -160,7 +160,7 @@ class _Verification:
         if kept is None:
             return set()
         decided = (record for record in store.records() if record.eps == radius and record.verdict.status.decided)
-        return {record.index for record in decided if not kept.file(_name(record)).exists()}
+        return {each.index for each in decided if not kept.file(certificate_name(each.index, each.eps)).exists()}
 
     def _settle(
         self, executor: Executor, radius: Fraction, done: set[int], elsewhere: Callable[[int], bool]
@@ -186,13 +186,13 @@ class _Verification:
 
     def _certify(self, record: Record, kept: CertificateDirectory) -> None:
         """Write the certificate of a verdict, if it has one."""
-        index, verdict = record.index, record.verdict
+        index, verdict, name = record.index, record.verdict, certificate_name(record.index, record.eps)
         ball = LinfBall(self.images[index : index + 1], record.eps, self.work.setting.clip)
         if verdict.witness is not None:
-            kept.label_refuted(_name(record), ball, record.label, verdict.witness)
+            kept.label_refuted(name, ball, record.label, verdict.witness)
         elif verdict.status is Status.ROBUST and record.proof is not None:
             mode, evidence = record.proof
-            kept.label_proved(_name(record), ball, record.label, mode.mode, evidence)
+            kept.label_proved(name, ball, record.label, mode.mode, evidence)
 
     def _report(self, radius: Fraction, records: list[Record], done: int) -> None:
         if self.progress is not None:
@@ -213,9 +213,9 @@ def _certificates(model: nn.Module, images: Tensor, directory: Path) -> Certific
         return open_directory(directory, program_of(model, images[:1]))
 
 
-def _name(record: Record) -> str:
+def certificate_name(index: int, eps: Fraction) -> str:
     """Name the certificate of an example at a radius."""
-    return f"{record.index:05d}.eps-{record.eps.numerator}-{record.eps.denominator}"
+    return f"{index:05d}.eps-{eps.numerator}-{eps.denominator}"
 
 
 def _balls(region: LinfBall | Sequence[LinfBall]) -> list[LinfBall]:

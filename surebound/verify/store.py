@@ -153,6 +153,11 @@ class Store:
             ).fetchone()
         return "" if row is None else str(row[0])
 
+    def subject(self) -> tuple[str, str]:
+        """Return what the results are about: the hash of the weights, and the specification (``Identity``)."""
+        with translated(self.path):
+            return self._owner()
+
     def codes(self) -> list[str]:
         """The code versions that the results come from."""
         with translated(self.path):

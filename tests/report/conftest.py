@@ -6,9 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
+import surebound as sb
 from surebound.cli import build_app
+from surebound.experiment.target import load
 
 
 @pytest.fixture(scope="session")
@@ -29,4 +32,15 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory, surebound: Callable[..., R
     path = tmp_path_factory.mktemp("runs") / "digits"
     surebound("train", "digits-ibp", "--steps", 150, "--threads", 1, "--out", path)
     surebound("verify", path, "--eps", "1/100,1/10", "--first", 40, "--cascade", "fast", "--jobs", 1)
+    return path
+
+
+@pytest.fixture(scope="session")
+def certified(run_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of the whole cascade on twelve images at two radii, with certificates; some rest on branch and bound."""
+    path = tmp_path_factory.mktemp("certified")
+    images, labels = sb.data.load("digits").test.batch(torch.arange(40))
+    balls = [sb.LinfBall(images, eps, clip=(0, 1)) for eps in ("1/50", "1/12")]
+    chosen = (0, 1, 2, 3, 4, 5, 6, 7, 9, 24, 35, 39)
+    sb.verify(load(run_dir), balls, labels, indices=chosen, timeout=5, out=path, certificates=path / "certificates")
     return path
