@@ -6,6 +6,7 @@ import math
 from contextlib import nullcontext
 from dataclasses import dataclass
 from operator import itemgetter
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.utils.checkpoint
@@ -18,7 +19,7 @@ from surebound.bounds.linear.backward import Form, Relaxed
 from surebound.bounds.linear.steps import step_of
 from surebound.errors import SpecError
 from surebound.flags import exact_kernels
-from surebound.graph import Node, Program
+from surebound.graph import Graph, Node, Program
 from surebound.graph.program import resolve
 from surebound.graph.walk import forward, keeping
 from surebound.interval import Interval
@@ -40,17 +41,48 @@ class Tail:
     calls: tuple[Node, ...]
 
 
+#: The tail of each graph: every step of a training asks for the same.
+_tails: WeakKeyDictionary[Graph, Tail] = WeakKeyDictionary()
+
+
 def affine_tail(program: Program) -> Tail:
-    """Return the longest chain of affine operators that ends in the output."""
+    """Return the chain of affine operators that ends in the output, as long as merging one more can tighten a bound.
+
+    It does not start with an operator each of whose inputs reaches one output at most (flatten, an average over
+    disjoint windows, a scaling): bounds on either side of such a one are the same, but its coefficients are more. And
+    it stops where the coefficients of one example, classes times entries, would not fit into a block.
+    """
     graph = program.graph
-    name, nodes = graph.output, []
-    while (node := graph.by_name.get(name)) is not None and node.varies:
-        sources = graph.varying(node)
-        if affine_in_one(node, sources) is None or not mixing(program).isdisjoint((name, *sources)):
-            break
-        nodes.append(node)
-        name = sources[0]
-    return Tail(name, tuple(reversed(nodes)))
+    if graph not in _tails:
+        name, nodes, classes = graph.output, list[Node](), math.prod(_shape(graph, graph.output)[1:])
+        while (node := graph.by_name.get(name)) is not None and node.varies:
+            sources = graph.varying(node)
+            if affine_in_one(node, sources) is None or not mixing(program).isdisjoint((name, *sources)):
+                break
+            if classes * math.prod(_shape(graph, sources[0])[1:]) > BLOCK_ENTRIES:
+                break
+            nodes.append(node)
+            name = sources[0]
+        while nodes and _gains_nothing(Constants(program), nodes[-1]):
+            name = nodes.pop().name
+        _tails[graph] = Tail(name, tuple(reversed(nodes)))
+    return _tails[graph]
+
+
+def _gains_nothing(constants: Constants, node: Node) -> bool:
+    """Are bounds of rows over an affine call's operand the same as over its value? See ``Affine.keeps_apart``."""
+    graph = constants.program.graph
+    sources = graph.varying(node)
+    affine, shape = affine_in_one(node, sources), _shape(graph, sources[0])
+    if affine is None or not shape:
+        return False
+    rest, kwargs = constants.arguments(node, affine.position, shape[0])
+    return affine.keeps_apart(shape, *rest, **kwargs)
+
+
+def _shape(graph: Graph, name: str) -> tuple[int, ...]:
+    """Return a value's shape, of one example where the network does not fix their number."""
+    return tuple(n or 1 for n in graph.shape_of(name) or ())
 
 
 def margins_from(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -205,6 +205,15 @@ def _same_everywhere(c: Any, alpha: Any = 1) -> Local | None:
     return Local()
 
 
+def _not_broadcast(in_shape: Sequence[int], c: Any, *_: Any, **__: Any) -> bool:
+    """Is the operand not repeated to fit a constant?"""
+    if not isinstance(c, Tensor):
+        return True
+    return c.dim() <= len(in_shape) and all(
+        n in (1, m) for n, m in zip(reversed(c.shape), reversed(in_shape), strict=False)
+    )
+
+
 def _linear(sign: int, first: bool, position: int) -> Affine:
     """Return the facts of +-(alpha or 1) x + ...: ``first`` if alpha multiplies the constant and not x."""
 
@@ -220,6 +229,7 @@ def _linear(sign: int, first: bool, position: int) -> Affine:
         local=_same_everywhere,
         local_adjoint=adjoint,
         entrywise=True,
+        disjoint=_not_broadcast,
     )
 
 
@@ -243,6 +253,7 @@ _TIMES = Affine(
     local=_same_everywhere,
     local_adjoint=_times_adjoint,
     entrywise=True,
+    disjoint=_not_broadcast,
 )
 _QUOTIENT = Affine(
     adjoint=_quotient_adjoint,
@@ -252,6 +263,7 @@ _QUOTIENT = Affine(
     local=_same_everywhere,
     local_adjoint=_quotient_adjoint,
     entrywise=True,
+    disjoint=_not_broadcast,
 )
 
 

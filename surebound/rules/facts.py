@@ -137,6 +137,18 @@ class Affine:
     matrix: Callable[..., scipy.sparse.csr_array] | None = None
     # Is ``magnitude`` |A| m + |b| itself, and not more than it, so that it can be taken apart into sums?
     additive: bool = True
+    # Does each entry of the operand reach one output at most: (in_shape, *args, **kwargs) -> bool? Without this, where
+    # ``adjoint_terms`` is at most 1.
+    disjoint: Callable[..., bool] | None = None
+
+    def keeps_apart(self, in_shape: tuple[int, ...], *args: Any, **kwargs: Any) -> bool:
+        """Does each entry of an operand of shape ``in_shape`` (B, *in) reach one output at most?
+
+        Then |C A| = |C| |A| for any matrix C: bounds of C y from those of x and from those of y are the same.
+        """
+        if self.disjoint is not None:
+            return self.disjoint(in_shape, *args, **kwargs)
+        return self.adjoint_count(in_shape, *args, **kwargs) <= 1
 
     def count(self, in_shape: tuple[int, ...], *args: Any, **kwargs: Any) -> int:
         """Return ``terms`` for an operand of shape ``in_shape`` (B, *in)."""

@@ -126,6 +126,7 @@ register(
             local=lambda *_: Local(),
             local_adjoint=_adjoint,
             entrywise=True,
+            disjoint=lambda *_: True,
         ),
         memory=Memory.OWN,
         batch_norm=BatchNorm(
@@ -186,6 +187,7 @@ register(
             constant=_as_batch_norm(_constant),
             linear=_as_batch_norm(_linear),
             entrywise=True,
+            disjoint=lambda *_: True,
         ),
         note="running statistics",
     )

@@ -79,7 +79,12 @@ def _avg(op: Callable[..., Tensor], ctx: Context, x: Interval, *args: Any, **kwa
     return averaged(ctx, x, _window(*args, **kwargs), lambda v: op(v, *args, **kwargs))
 
 
-def _linear_facts(op: Callable[..., Tensor], terms: Callable[..., int], back: Callable[..., int]) -> Affine:
+def _linear_facts(
+    op: Callable[..., Tensor],
+    terms: Callable[..., int],
+    back: Callable[..., int],
+    disjoint: Callable[..., bool] | None = None,
+) -> Affine:
     return Affine(
         adjoint=partial(vjp_adjoint, op),
         magnitude=op,
@@ -87,6 +92,7 @@ def _linear_facts(op: Callable[..., Tensor], terms: Callable[..., int], back: Ca
         adjoint_terms=lambda *_, **__: 1 << 20,
         terms_in=lambda shape, *args, **kwargs: terms(shape, *args, **kwargs),
         adjoint_terms_in=lambda shape, *args, **kwargs: back(shape, *args, **kwargs),
+        disjoint=disjoint,
     )
 
 
@@ -105,6 +111,13 @@ def _avg_local(
     return Local(_pair(kernel), _pair(stride or kernel), pad)
 
 
+def _avg_disjoint(shape: Sequence[int], kernel: Any, stride: Any = (), *_: Any, **__: Any) -> bool:
+    """Do the windows of an average not overlap?"""
+    sizes, steps = ((v,) if isinstance(v, int) else tuple(v) for v in (kernel, stride or kernel))
+    axes = max(len(sizes), len(steps))  # one number stands for all axes
+    return all(k <= s for k, s in zip(sizes * (axes // len(sizes)), steps * (axes // len(steps)), strict=True))
+
+
 def _avg_local_adjoint(
     a: Tensor, in_shape: torch.Size, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
     include: bool = True, divisor: Any = None,
@@ -118,6 +131,7 @@ for _rank in (1, 2, 3):
         _overload,
         lambda shape, *args, **kw: _window(*args, **kw),
         lambda shape, *args, **kw: _window(*args, **kw),
+        _avg_disjoint,
     )
     if _rank == 2:
         _facts = dataclasses.replace(_facts, local=_avg_local, local_adjoint=_avg_local_adjoint)
@@ -136,6 +150,11 @@ def _adaptive_back(shape: Sequence[int], size: Sequence[int | None], *_: Any) ->
     return math.prod(-(-(o or n) // max(1, n)) + 1 for n, o in pairs) + 2
 
 
+def _adaptive_disjoint(shape: Sequence[int], size: Sequence[int | None], *_: Any) -> bool:
+    """Do the windows not overlap? They do not where they are all of one size."""
+    return all(n % max(1, o or n) == 0 for n, o in zip(shape[-len(size) :], size, strict=True))
+
+
 def _adaptive(op: Callable[..., Tensor], ctx: Context, x: Interval, size: Sequence[int]) -> Interval:
     return averaged(ctx, x, _adaptive_window(x.shape, size), lambda v: op(v, size))
 
@@ -150,7 +169,7 @@ for _rank in (1, 2, 3):
                 f"aten.{_op}.default",
                 "pooling",
                 partial(_adaptive, _overload),
-                _linear_facts(_overload, _adaptive_window, _adaptive_back),
+                _linear_facts(_overload, _adaptive_window, _adaptive_back, _adaptive_disjoint),
             )
         )
 

@@ -9,12 +9,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import surebound as sb
 from surebound.bounds import elision
 from surebound.bounds.elision import affine_tail
 from surebound.bounds.interval import propagate
 from surebound.bounds.margins import METHODS
+from surebound.bounds.training.engine import training_pass
 from surebound.errors import BoundError, RegionError, SpecError
 from surebound.graph import program_of
 from surebound.numerics import Soundness
@@ -156,6 +158,92 @@ def test_a_whole_affine_chain_is_merged(mode):
         - constant[0][labels].unsqueeze(1)
     )
     torch.testing.assert_close(merged, expected, atol=2e-4, rtol=1e-4)
+
+
+class Pooled(nn.Module):
+    """ReLU features, an average of each channel, a linear layer: how residual networks end."""
+
+    def __init__(self, classes: int, pool: nn.Module, features: int) -> None:
+        super().__init__()
+        self.first, self.norm, self.pool = nn.Conv2d(1, 3, 3, padding=1), nn.BatchNorm2d(3), pool
+        self.norm.weight.data.copy_(torch.tensor([1.0, -2.0, 0.5]))
+        self.last = nn.Linear(features, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.pool(self.norm(F.relu(self.first(x)))).flatten(1))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("pool", "features"), [(nn.AdaptiveAvgPool2d(1), 3), (nn.AvgPool2d((4, 2)), 24)])
+def test_the_bound_is_the_same_on_either_side_of_a_disjoint_average(mode, pool, features):
+    """So the tail stops after it: |C A| = |C| |A| where each entry reaches one output only, whatever its sign."""
+    torch.manual_seed(2)
+    net = Pooled(5, pool, features).eval()
+    x, labels = torch.rand(2, 1, 8, 8), torch.tensor([4, 0])
+    assert [node.op for node in affine_tail(program_of(net, x)).calls] == ["aten.linear.default"]
+    region = sb.LinfBall(x, "1/20")
+    inside = sb.interval_bounds(nn.Sequential(net.first, nn.ReLU()), region, "none")
+
+    def tail(h: Tensor) -> Tensor:
+        return net.last(net.pool(net.norm(h)).flatten(1))
+
+    constant = tail(torch.zeros(1, *inside.shape[1:]))
+    units = torch.eye(3 * 64).reshape(-1, 3, 8, 8)
+    matrix = (tail(units) - constant).T  # (K, 192): the tail carried back to the ReLU
+    difference = matrix.unsqueeze(0) - matrix[labels].unsqueeze(1)
+    expected = (
+        torch.einsum("bkf,bf->bk", difference, inside.center.flatten(1))
+        + torch.einsum("bkf,bf->bk", difference.abs(), inside.radius.flatten(1))
+        + constant
+        - constant[0][labels].unsqueeze(1)
+    )
+    torch.testing.assert_close(sb.worst_margins(net, region, labels, soundness=mode), expected, atol=2e-5, rtol=1e-5)
+
+
+def test_overlapping_averages_are_merged():
+    net = Pooled(5, nn.AvgPool2d(3, 1, 1), 192).eval()
+    calls = affine_tail(program_of(net, torch.rand(2, 1, 8, 8))).calls
+    assert calls[0].op == "aten.avg_pool2d.default" and len(calls) == 3
+
+
+class LargestTensor(TorchDispatchMode):
+    """Keeps the largest number of entries of any tensor that an operator returns."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        for value in found if isinstance(found, (tuple, list)) else (found,):
+            if isinstance(value, Tensor):
+                self.entries = max(self.entries, value.numel())
+        return found
+
+
+def test_memory_does_not_grow_with_classes_times_positions():
+    classes, x, labels = 50, torch.rand(3, 1, 16, 16), torch.tensor([0, 49, 7])
+    net = Pooled(classes, nn.AdaptiveAvgPool2d(1), 3)
+    program = program_of(net, x)
+    with LargestTensor() as trained:
+        done = training_pass(program, x, labels, 0.1, batch_statistics=True)
+        done.computed_margins.sum().backward()
+    net.eval()
+    with LargestTensor() as sound:
+        sb.worst_margins(net, sb.LinfBall(x, "1/10"), labels)
+    # Rows of all pairs of classes, or a trial batch of images; nothing of classes x channels x positions.
+    assert max(trained.entries, sound.entries) < classes * 3 * x.numel() / 6
+
+
+def test_the_tail_stops_where_coefficients_of_one_example_do_not_fit(monkeypatch):
+    torch.manual_seed(1)
+    net, x = Tail().eval(), torch.rand(3, 1, 6, 6)
+    labels = torch.tensor([0, 3, 1])
+    whole = sb.worst_margins(net, sb.LinfBall(x, "1/10"), labels)
+    monkeypatch.setattr("surebound.bounds.elision.BLOCK_ENTRIES", 4 * 8)  # 4 classes, 8 entries after the convolution
+    other = Tail().eval()
+    other.load_state_dict(net.state_dict())
+    ops = [node.op for node in affine_tail(program_of(other, x)).calls]
+    assert ops[0] == "aten.linear.default"
+    assert bool((sb.worst_margins(other, sb.LinfBall(x, "1/10"), labels) >= whole - 1e-5).all())
 
 
 def test_deployed_margins_cover_every_order_of_the_last_sum():

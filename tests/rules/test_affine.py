@@ -132,6 +132,32 @@ def test_counts_are_not_below_the_matrix(case: Case) -> None:
     assert max(1, back) >= int(columns.max())
 
 
+@every
+def test_what_keeps_entries_apart_has_one_number_in_a_column(case: Case) -> None:
+    facts, rest, kwargs = _facts(case) or pytest.fail("no facts")
+    if facts.keeps_apart(case.shapes[0], *rest, **kwargs):
+        assert int((_matrix(case)[0] != 0).sum(0).max()) <= 1
+
+
+def test_which_operators_keep_entries_apart() -> None:
+    def apart(op: str, shape: tuple[int, ...], *rest: Any) -> bool:
+        rule = find(f"aten.{op}")
+        assert rule is not None and rule.affine is not None
+        return rule.affine.keeps_apart(shape, *rest)
+
+    image, pool = (1, 2, 6, 6), "avg_pool2d.default"
+    assert apart(pool, image, [2, 2]) and apart(pool, image, [2, 3], [2, 3]) and apart(pool, image, [2], [3])
+    assert not apart(pool, image, [3, 3], [2, 2]) and not apart(pool, image, [1, 3], [2, 2])
+    assert not apart("avg_pool3d.default", (1, 1, 6, 6, 6), [2, 3, 2], [2, 2, 2])
+    adaptive = "adaptive_avg_pool2d.default"
+    assert apart(adaptive, image, [1, 1]) and apart(adaptive, image, [3, 2]) and not apart(adaptive, image, [4, 3])
+    assert (
+        apart("mean.dim", image, [2, 3]) and apart("view.default", image, [1, 72]) and apart("mul.Tensor", image, 2.0)
+    )
+    assert apart("mul.Tensor", image, torch.ones(6)) and not apart("mul.Tensor", (1, 2, 1, 6), torch.ones(6, 1))
+    assert not apart("conv2d.default", image, torch.ones(2, 2, 1, 1)) and not apart("cumsum.default", (1, 4), 1)
+
+
 def test_no_rows_go_back_as_no_rows() -> None:
     """A network whose ReLUs are all stable asks for the bounds of none of them."""
     a = torch.zeros(0, 2, 1, 4)
