@@ -18,6 +18,7 @@ from surebound.rules.activation import elementwise_interval
 from surebound.rules.arithmetic import mul_interval
 from surebound.rules.reduction import check_dtype
 from surebound.rules.registry import Context, Rule, register
+from surebound.rules.relax.softmax import SoftmaxPlanes, softmax_planes
 from surebound.rules.smooth import SIGMOID
 
 
@@ -67,10 +68,17 @@ def _softmax(ctx: Context, x: Interval, dim: int, dtype: torch.dtype | None = No
     one per summand, and a few for the functions."""
     check_dtype(x, dtype if isinstance(dtype, torch.dtype) else None)
     lower, upper = _extremes(ctx, x, dim, torch.sigmoid)
-    exponents = 56.0 if x.dtype == torch.float32 else 384.0
-    ulps = exponents + x.shape[dim] + 16
-    lower, upper = outward(lower, upper, ctx.soundness, ulps, underflow=4.0 * x.shape[dim])
+    lower, upper = outward(lower, upper, ctx.soundness, _ulps(x, dim), underflow=4.0 * x.shape[dim])
     return Interval(lower.clamp(0, 1), upper.clamp(0, 1))
+
+
+def _ulps(x: Interval, dim: int) -> float:
+    return (56.0 if x.dtype == torch.float32 else 384.0) + x.shape[dim] + 16
+
+
+def _planes(ctx: Context, x: Interval, dim: int, dtype: torch.dtype | None = None, **_: Any) -> SoftmaxPlanes | None:
+    """Relax softmax by planes, as accurate as ``_softmax`` says."""
+    return softmax_planes(ctx, x, _softmax(ctx, x, dim, dtype), dim, _ulps(x, dim))
 
 
 def _log_softmax(ctx: Context, x: Interval, dim: int, dtype: torch.dtype | None = None, **_: Any) -> Interval:
@@ -82,7 +90,7 @@ def _log_softmax(ctx: Context, x: Interval, dim: int, dtype: torch.dtype | None 
 
 
 for _op in ("softmax.int", "_softmax.default"):
-    register(Rule(f"aten.{_op}", "softmax", _softmax))
+    register(Rule(f"aten.{_op}", "softmax", _softmax, relax=_planes))
 for _op in ("log_softmax.int", "_log_softmax.default"):
     register(Rule(f"aten.{_op}", "softmax", _log_softmax))
 

@@ -19,13 +19,16 @@ import torch
 from torch import Tensor
 
 from surebound.bounds.interval import propagate
+from surebound.bounds.linear.alpha import Adam
+from surebound.bounds.linear.crown import Crown
 from surebound.bounds.margins import worst_margins
 from surebound.certificates.evidence import Evidences
 from surebound.errors import BoundError, UnsupportedOperatorError
-from surebound.graph import Program
+from surebound.graph import Graph, Node, Program
 from surebound.interval import Interval
 from surebound.numerics import Soundness, strictly_above
 from surebound.region import Box, Region
+from surebound.rules import find
 from surebound.search.cases import cases, coefficients, without
 from surebound.search.problem import Problem
 from surebound.search.question import Cases
@@ -41,6 +44,9 @@ Certify = Callable[[Cases, str, Evidences], None]
 
 #: What a formula is cut by first, the cheap before the dear: bounds of outputs in exact arithmetic, bounds of rows.
 CUTS = ("exact", "interval", "crown")
+
+#: Instead of the last, where varying tensors are multiplied: which planes bound products matters most at the root.
+PRODUCTS = Crown(adam=Adam(steps=40, alpha_rate=0.1), wide=True)
 
 #: Networks whose values hold more numbers than this are attacked before the last of these is computed.
 COSTLY = 100_000
@@ -115,8 +121,23 @@ def _cut(problem: Problem, formula: Formula, method: str) -> Formula | None:
     if not rows:
         return formula
     box = problem.box(problem.lower, problem.upper)
-    refuted = _refuted_exactly(problem, rows, box) if method == "exact" else _refuted(problem, rows, box, method)
+    if method == CUTS[-1] and _multiplies(problem.network.program.graph):
+        refuted = _refuted(problem, rows, box, PRODUCTS)
+    elif method == "exact":
+        refuted = _refuted_exactly(problem, rows, box)
+    else:
+        refuted = _refuted(problem, rows, box, method)
     return without(formula, refuted)
+
+
+def _multiplies(graph: Graph) -> bool:
+    """Say whether a network multiplies varying tensors, as attention does: signs of ReLUs alone do not decide it."""
+
+    def product(node: Node) -> bool:
+        rule = find(node.op)
+        return rule is not None and rule.multiplies and len(graph.varying(node)) > 1
+
+    return bool(graph.calls(product))
 
 
 def _refuted_exactly(problem: Problem, rows: list[Atom], box: Interval) -> set[Atom]:
@@ -136,7 +157,7 @@ def _refuted_exactly(problem: Problem, rows: list[Atom], box: Interval) -> set[A
     return gone
 
 
-def _refuted(problem: Problem, rows: list[Atom], box: Interval, method: str) -> set[Atom]:
+def _refuted(problem: Problem, rows: list[Atom], box: Interval, method: str | Crown) -> set[Atom]:
     """Refute by upper bounds of the rows themselves, the last layers merged into them."""
     region = Box(box.lower, box.upper)
     upper = row_bounds(problem.network.program, region, *rows_of(rows, problem), method, problem.soundness)
@@ -150,7 +171,7 @@ def rows_of(rows: Sequence[Atom], problem: Problem) -> tuple[Tensor, Tensor]:
     return c, torch.where(strict, d, strictly_above(d))
 
 
-def row_bounds(program: Program, region: Region, c: Tensor, d: Tensor, method: str, mode: Soundness) -> Tensor:
+def row_bounds(program: Program, region: Region, c: Tensor, d: Tensor, method: str | Crown, mode: Soundness) -> Tensor:
     """Bound rows c.z + d from above over a region of one example: (S,) float64."""
     with torch.no_grad():
         return worst_margins(program, region, spec=LinearSpec(c, d), method=method, soundness=mode)[0].double()

@@ -139,6 +139,8 @@ CASES: list[Case] = [
     Case("amax.default", ("x", [1])),
     Case("amax.default", ("x", [1, 2], True)),
     Case("amin.default", ("x", [-1])),
+    Case("softmax.int", ("x", -1)),
+    Case("_softmax.default", ("x", 1, False)),
     Case("matmul.default", ("x", "y"), domain=(-1e9, 1e9), y_domain=(-1e9, 1e9), other=(5, 3)),
     Case("bmm.default", ("x", "y"), domain=(-1e9, 1e9), y_domain=(-1e9, 1e9), other=(5, 2)),
     Case(

@@ -8,7 +8,6 @@ from surebound.rules import all_rules
 
 #: What the page says in words, as beginnings of operators' names.
 LISTED = {
-    "softmax": ("softmax", "_softmax"),
     "log_softmax": ("log_softmax", "_log_softmax"),
     "logsumexp": ("logsumexp",),
     "glu": ("glu",),

@@ -16,18 +16,22 @@ from torch import Tensor
 from surebound.bounds.linear.backward import Relaxed
 from surebound.errors import InputError
 from surebound.rules.relax.lines import Index, Lines
+from surebound.rules.relax.products import Products
+
+#: Planes of a product of more summands than this, over all rows, stay as they are: Adam keeps three arrays of them.
+MOST_TURNED = 1 << 22
 
 
 @dataclass(frozen=True)
 class NamedMultipliers:
-    """Lower slopes and split multipliers by activation, each (S, B, *value)."""
+    """Lower slopes and split multipliers by activation, (S, B, *value), and planes of products (S, B, *params)."""
 
     alphas: Mapping[str, Tensor]
     betas: Mapping[str, Tensor]
 
     @classmethod
     def start(cls, relaxed: Relaxed, specs: int) -> NamedMultipliers:
-        """Return the adaptive slopes of plain CROWN, and multipliers of 0 where something is split."""
+        """Return plain CROWN's slopes and planes, and multipliers of 0 where something is split."""
         alphas, betas = {}, {}
         for name in relaxed.activations:
             step = relaxed.steps[name]
@@ -35,6 +39,10 @@ class NamedMultipliers:
                 alphas[name] = step.lower[0].detach().expand(specs, *step.lower[0].shape).clone()
                 if name in relaxed.splits and bool((relaxed.splits[name] != 0).any()):
                     betas[name] = torch.zeros_like(alphas[name])
+        for name, step in relaxed.steps.items():
+            shape = step.turned if isinstance(step, Products) else None
+            if shape is not None and specs * shape.numel() <= MOST_TURNED:
+                alphas[name] = torch.full((specs, *shape), 0.5, dtype=relaxed.dtype_of(name))
         return cls(alphas, betas)
 
     def select(self, index: Index) -> NamedMultipliers:

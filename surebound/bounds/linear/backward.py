@@ -245,6 +245,17 @@ class Relaxed:
         }
         return replace(self, mode=Soundness.NONE, steps=steps)
 
+    def widened(self) -> Relaxed:
+        """Take the same bounds, with coefficients in float64: little is paid but the network's own rounding."""
+        if self.wide:
+            return self
+        nodes, place = self.program.graph.by_name, (self.bounds, self.mode, self.slopes)
+        steps = {
+            name: step_of(self.constants, nodes[name], *place, wide=True) if name in nodes else step
+            for name, step in self.steps.items()
+        }
+        return replace(self, steps=steps, wide=True)
+
     def corner(self, form: Form) -> Tensor:
         """Return the input (S, B, *input) that maximises a form about the input: where to look for a counterexample."""
         box = self.bounds[self.program.graph.input]

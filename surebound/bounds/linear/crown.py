@@ -37,6 +37,7 @@ class Crown:
     slopes:       lower slopes of unstable ReLUs: "adaptive" (CROWN), "zero", "one", or "upper", that of the upper
                   line (Wong & Kolter 2018)
     adam:         optimise the slopes from there (alpha-CROWN); None: do not
+    wide:         bound rows that optimised slopes leave open once more with coefficients in float64
     memory:       bytes that coefficient arrays may take at a time; it changes the cost, not the bounds
     """
 
@@ -46,6 +47,7 @@ class Crown:
     intermediate: Literal["interval", "own"] = "own"
     slopes: Slopes = "adaptive"
     adam: Adam | None = None
+    wide: bool = False
     memory: int = MEMORY
 
     def __post_init__(self) -> None:
@@ -227,7 +229,12 @@ def _evaluate(relaxed: Relaxed, c: Tensor, d: Tensor, method: Crown) -> SpecBoun
     if method.adam is None:
         return relaxed.evaluate(c, d)
     _, best = optimise(relaxed, c, d, method.adam)
-    return relaxed.evaluate(c, d, alphas=best.alphas, betas=best.betas)
+    found = relaxed.evaluate(c, d, alphas=best.alphas, betas=best.betas)
+    exact = relaxed.mode is Soundness.NONE or found.form.coefficients.dtype == torch.float64
+    if exact or not method.wide or bool((found.upper <= 0).all()):
+        return found
+    wide = relaxed.widened().evaluate(c, d, alphas=best.alphas, betas=best.betas)
+    return wide if bool((wide.upper <= found.upper).all()) else found
 
 
 def _block_sizes(program: Program, box: Interval, specs: int, method: Crown) -> tuple[int, int]:

@@ -75,6 +75,9 @@ def _mapped(value: Any, fn: Callable[[Tensor], Tensor]) -> Any:
         return type(value)([_mapped(item, fn) for item in value])
     if isinstance(value, dict):
         return {key: _mapped(item, fn) for key, item in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {f.name: _mapped(getattr(value, f.name), fn) for f in dataclasses.fields(value)}
+        return dataclasses.replace(value, **parts)
     return value
 
 

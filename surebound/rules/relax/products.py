@@ -1,11 +1,17 @@
 """Matrix products, and whatever einsum makes of two tensors, where one or both vary: McCormick's planes, summed.
 
-Every product x y of entries lies between two planes (McCormick 1976),
+With middles m and radii r of the operands every product of entries is
 
-    y_low x + x_low y - x_low y_low  <=  x y  <=  y_high x + x_low y - x_low y_high,
+    x y = m_y x + m_x y - m_x m_y + (x - m_x) (y - m_y),    |(x - m_x) (y - m_y)| <= r_x r_y,
 
-so a sum of products with coefficient a has the coefficients a+ y_high + a- y_low of x and a x_low of y, which are
-adjoints of the operator with the other operand held: nothing is needed but the operator itself.
+so a sum of products with coefficient a has the coefficients a m_y of x and a m_x of y, which are adjoints of the
+operator with the other operand held: nothing is needed but the operator itself. These planes lie half-way between two
+of McCormick's (1976) above, and two below. Of products of matrices any mixture can be asked for, for theta in [-1, 1],
+
+    (x - m_x) (y - m_y) <=  r_x r_y + theta (r_y (x - m_x) - r_x (y - m_y)),
+    (x - m_x) (y - m_y) >= -r_x r_y - theta (r_y (x - m_x) + r_x (y - m_y)).
+
+theta a is rounded, but is still theta' a for another theta' of that range: that costs nothing.
 """
 
 from __future__ import annotations
@@ -22,12 +28,14 @@ from torch import Tensor
 
 from surebound.interval import Interval
 from surebound.numerics import (
+    FEW_ROUNDINGS,
     Soundness,
     abs_dot,
     dot,
     dot_rounding,
     gamma,
     per_example,
+    round_up,
     several_sums,
     slightly_up,
     tiny,
@@ -45,59 +53,111 @@ class Products:
 
     apply: Bilinear
     shapes: tuple[torch.Size, ...]
-    low: Tensor  # of the second operand: its ends, (B, *y); the same twice if it is a constant
-    high: Tensor
-    first: Tensor | None  # the first operand's lower end (B, *x); None if the second is a constant
-    bottom: Tensor  # x_low y_low and x_low y_high, (B, *out), in float64
-    top: Tensor
+    y: Tensor  # the second operand's middle (B, *y), or itself if it is a constant
     error: Tensor  # (B, *out), float64
     absolute: Tensor  # (B,), float64
+    balls: Balls | None = None  # None if the second operand is a constant
+    matrices: bool = False  # is it a product of matrices, whose planes may be turned?
 
     owes = 0.0
 
     @property
     def loose(self) -> bool:
-        return self.first is not None
+        return self.balls is not None
+
+    @property
+    def turned(self) -> torch.Size | None:
+        """The shape (B, *params) of what ``pull`` takes as ``slope``, entries in [0, 1], 1/2 by default."""
+        if self.balls is None or not self.matrices:
+            return None
+        x, y = self.shapes
+        return torch.Size((*x[:-2], 2, x[-2], x[-1], y[-1]))
 
     def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
-        positive = a.clamp(min=0)
-        negative = a - positive
+        """Take coefficients back; slope (B or S, B, ..., 2, m, k, n): which planes above and below a matrix product."""
         wide = a.double()
         offset = abs_dot(wide, self.error) + self.absolute
-        if self.first is None:
-            return Pulled((self._back(a, self.shapes[0], self.low),), offset)
-        x = self._back(positive, self.shapes[0], self.high) + self._back(negative, self.shapes[0], self.low)
-        y = vjp_adjoint(partial(self.apply, self.first), a, self._shape(a, self.shapes[1]))
-        offset = offset - dot(positive.double(), self.top) - dot(negative.double(), self.bottom)
-        return Pulled((x, y), offset)
+        if self.balls is None:
+            return Pulled((self._of_first(a),), offset)
+        balls = self.balls
+        if self.matrices:
+            x, y = a @ self.y.mT, balls.x.mT @ a
+        else:
+            x = self._of_first(a)
+            y = vjp_adjoint(partial(self.apply, balls.x), a, self._shape(a, self.shapes[1]))
+        offset = offset - dot(wide, balls.middle) + abs_dot(wide, balls.spread)
+        if slope is None:
+            return Pulled((x, y), offset)
+        more, less, moved = _turned(a, slope, balls, self.y)
+        return Pulled((x + more, y - less), offset + moved)
 
-    def _back(self, a: Tensor, shape: torch.Size, held: Tensor) -> Tensor:
-        return vjp_adjoint(lambda x: self.apply(x, held), a, self._shape(a, shape))
+    def _of_first(self, a: Tensor) -> Tensor:
+        return vjp_adjoint(lambda v: self.apply(v, self.y), a, self._shape(a, self.shapes[0]))
 
     def _shape(self, a: Tensor, shape: torch.Size) -> torch.Size:
         return torch.Size((a.shape[1], *shape[1:]))
 
     def select(self, index: Index) -> Products:
-        held = () if self.first is None else ("low", "high", "first", "bottom", "top")
-        names = (*held, "error", "absolute")
-        return dataclasses.replace(self, **{name: getattr(self, name)[index] for name in names})
+        found = dataclasses.replace(self, error=self.error[index], absolute=self.absolute[index])
+        if self.balls is None:
+            return found
+        return dataclasses.replace(found, y=self.y[index], balls=self.balls.select(index))
 
 
-def product_planes(ctx: Context, apply: Bilinear, x: Interval, y: Interval | Tensor) -> Products | None:
+@dataclass(frozen=True)
+class Balls:
+    """Two varying operands: |x - m_x| <= r_x and |y - m_y| <= r_y, all numbers of the network's dtype."""
+
+    x: Tensor  # m_x, (B, *x)
+    x_radius: Tensor
+    y_radius: Tensor  # (B, *y)
+    middle: Tensor  # m_x m_y, summed: (B, *out), float64
+    spread: Tensor  # r_x r_y, summed
+
+    def select(self, index: Index) -> Balls:
+        return Balls(*(getattr(self, field.name)[index] for field in dataclasses.fields(self)))
+
+
+def _turned(a: Tensor, slope: Tensor, balls: Balls, y_middle: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what turned planes of a product of matrices add to coefficients of x, take from those of y, and add to
+    the offset: for every summand by itself, a (S, B, ..., m, n), slope (..., 2, m, k, n)."""
+    turn = 2 * slope.clamp(0, 1) - 1
+    positive = a.clamp(min=0)
+    above = positive.unsqueeze(-2) * turn[..., 0, :, :, :]  # (S, B, ..., m, k, n): theta a+, at most a+ in size
+    below = (a - positive).unsqueeze(-2) * turn[..., 1, :, :, :]
+    x, y = (above - below), (above + below)
+    x_radius, y_radius = balls.x_radius.unsqueeze(-1), balls.y_radius.unsqueeze(-3)
+    more = (x * y_radius).sum(-1)
+    less = (y * x_radius).sum(-3)
+    moved = dot(y.double(), (x_radius.double() * y_middle.unsqueeze(-3).double()))
+    return more, less, moved - dot(x.double(), balls.x.unsqueeze(-1).double() * y_radius.double())
+
+
+def product_planes(
+    ctx: Context, apply: Bilinear, x: Interval, y: Interval | Tensor, *, matrices: bool = False
+) -> Products | None:
     """Relax a bilinear operator by McCormick's planes; return None where examples of the batch mix."""
     counts = _counts(apply, x, y)
     if counts is None:
         return None
     terms, *back = counts
-    ends = (y.lower, y.upper) if isinstance(y, Interval) else (y, y)
     size = apply(x.magnitude.double(), (y.magnitude if isinstance(y, Interval) else y.abs()).double())
     error, absolute = _rounding_bounds(ctx, x, y, size, terms, back)
-    zero = torch.zeros_like(size)
     if not isinstance(y, Interval):
-        return Products(apply, (x.shape,), *ends, None, zero, zero, error, absolute)
-    low = x.lower.double()
-    planes = (apply(low, y.lower.double()), apply(low, y.upper.double()))
-    return Products(apply, (x.shape, y.shape), *ends, x.lower, *planes, error, absolute)
+        return Products(apply, (x.shape,), y, error, absolute)
+    (x_middle, x_radius), (y_middle, y_radius) = _ball(x), _ball(y)
+    balls = Balls(
+        x_middle, x_radius, y_radius, apply(x_middle.double(), y_middle.double()),
+        apply(x_radius.double(), y_radius.double()),
+    )  # fmt: skip
+    return Products(apply, (x.shape, y.shape), y_middle, error, absolute, balls, matrices)
+
+
+def _ball(x: Interval) -> tuple[Tensor, Tensor]:
+    """Return a middle and a radius around it that holds both ends, in the dtype of these."""
+    middle = x.center
+    wide = torch.maximum(x.upper.double() - middle.double(), middle.double() - x.lower.double())
+    return middle, round_up(wide * (1 + FEW_ROUNDINGS), x.dtype)
 
 
 def _counts(apply: Bilinear, x: Interval, y: Interval | Tensor) -> tuple[int, ...] | None:
@@ -127,8 +187,9 @@ def _rounding_bounds(
     if ctx.soundness is Soundness.NONE:
         return torch.zeros_like(size), torch.zeros(x.shape[0], dtype=torch.float64, device=x.device)
     own = gamma(terms + 2, x.dtype) if ctx.soundness is Soundness.DEPLOYED else 0.0
-    # A coefficient of x is a sum of two sums, of a+ and of a-.
-    coefficients = sum(gamma(count + 3, x.dtype) for count in back)
+    # A coefficient is a sum of products with the middle and, of turned planes, one of differences with the radius:
+    # |m| + r is the size of the operand, but for the rounding of the middle.
+    coefficients = sum(gamma(2 * count + 6, x.dtype) for count in back)
     # The planes, and ``size`` itself, are sums of products in float64; so are their products with a.
     planes = several_sums(terms + 8, 4) + 4 * dot_rounding(size.shape, torch.float64)
     error = size * slightly_up(own + coefficients + planes)
@@ -149,7 +210,10 @@ def _largest(y: Interval | Tensor) -> Tensor:
 def matmul_planes(ctx: Context, x: Any, y: Any) -> Products | None:
     """Relax x @ y of two varying tensors; with a constant it is affine."""
     both = isinstance(x, Interval) and isinstance(y, Interval)
-    return product_planes(ctx, torch.matmul, x, y) if both else None
+    if not both:
+        return None
+    matrices = len(x.shape) > 2 and x.shape[:-2] == y.shape[:-2]
+    return product_planes(ctx, torch.matmul, x, y, matrices=matrices)
 
 
 def einsum_planes(ctx: Context, equation: str, operands: list[Any], **_: Any) -> Products | None:
