@@ -85,7 +85,8 @@ class Constants:
             fixed = self.of(1)
             split = taken_from(self.program, node)
             found = tuple(name for name in (split or node).refs() if name not in fixed)
-            self._sources[node.name] = found
+            rule = find(node.op)
+            self._sources[node.name] = found[:1] if rule is not None and rule.sizes_after_first else found
         return self._sources[node.name]
 
     def used_once(self, name: str) -> bool:

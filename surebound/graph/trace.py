@@ -1,6 +1,6 @@
 """nn.Module -> Graph by torch.export: the only file that knows a tracer.
 
-``run_decompositions({})`` functionalises the graph, so that mutation through views is not lost. (fx symbolic
+``run_decompositions`` functionalises the graph, so that mutation through views is not lost. (fx symbolic
 tracing was rejected: many spellings per operator and wrong dataflow under in-place mutation.)
 """
 
@@ -16,9 +16,12 @@ from torch import Tensor, fx, nn
 
 from surebound.errors import DataDependentError, GraphError, InputError, TraceMismatchError, first_line
 from surebound.flags import kept_state
+from surebound.graph import decompose
+from surebound.graph.attention import batch_axis_first
 from surebound.graph.fit import evaluating, forward
 from surebound.graph.program import PART, SIZE, First, Graph, Node, Program, Ref, live
 from surebound.graph.quiet import quiet
+from surebound.graph.tidy import tidied
 from surebound.numerics import TRACE_TOLERANCE
 
 # Checks that export inserts about symbolic sizes; the shapes are checked by Program.check_input.
@@ -86,14 +89,16 @@ def _graph(model: nn.Module, example: Tensor) -> Graph:
     varies = {inputs[0]}
     calls = [n for n in exported.graph.nodes if n.op == "call_function"]
     nodes = _merge_first(tuple(_node(n, varies) for n in calls if not any(w in str(n.target) for w in _ASSERTIONS)))
-    used = {name for node in nodes for name in node.refs()} | {signature.user_outputs[0]}
+    nodes, output = tidied(nodes, signature.user_outputs[0])
+    nodes = live(nodes, output)
+    used = {name for node in nodes for name in node.refs()} | {output}
     shape: tuple[int | None, ...] = (None if batch_is_free else example.shape[0], *example.shape[1:])
     return Graph(
         input=inputs[0],
         input_shape=shape,
         dtype=example.dtype,
-        nodes=live(nodes, signature.user_outputs[0]),
-        output=signature.user_outputs[0],
+        nodes=nodes,
+        output=output,
         parameters={k: v for k, v in parameters.items() if k in used},
         constants={k: v for k, v in constants.items() if k in used},
     )
@@ -137,9 +142,9 @@ def _export(model: nn.Module, example: Tensor) -> tuple[torch.export.ExportedPro
 
 
 def _run_export(model: nn.Module, x: Tensor, dynamic: Any) -> torch.export.ExportedProgram:
-    with quiet():
+    with quiet(), batch_axis_first():
         exported = torch.export.export(model, (x,), dynamic_shapes=dynamic, strict=False)
-        functional: torch.export.ExportedProgram = exported.run_decompositions({})
+        functional: torch.export.ExportedProgram = exported.run_decompositions(decompose.table())
         return functional
 
 
@@ -192,6 +197,7 @@ _STAND_INS = {
     "aten.view.default": torch.ops.aten.reshape.default,
     "aten._unsafe_view.default": torch.ops.aten.reshape.default,
     "aten.copy.default": _copied,
+    decompose.ABOUT: decompose.as_traced,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from surebound.rules import (  # noqa: F401  (they register)
+    about,
     activation,
     arithmetic,
     clamp,

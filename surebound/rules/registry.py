@@ -58,6 +58,7 @@ class Rule:
     apart: bool = False  # tensors result that hold the entries of its argument, unchanged
     also: tuple[Affine, ...] = ()  # the affine facts for other positions of the one varying argument
     reads_shape: bool = False  # reads nothing but the shape of its first argument
+    sizes_after_first: bool = False  # its value is its first argument's; the others say how large roundings may be
     multiplies: bool = False  # of several operands that vary it is a product or a quotient
     chooses: bool = False  # gives the largest or smallest of several entries
     # Of an operator that is constant almost everywhere and jumps: a function whose gradients attacks follow instead.
@@ -122,10 +123,8 @@ def all_rules() -> Iterator[Rule]:
 
 #: What to do about operators that networks often have and no rule covers.
 _REMEDIES = {
-    "layer_norm": "its statistics depend on the input: use BatchNorm, or write it with mean, square, sqrt and /",
-    "group_norm": "its statistics depend on the input: use BatchNorm, or write it with mean, square, sqrt and /",
-    "rms_norm": "its statistics depend on the input: use BatchNorm, or write it with mean, square, sqrt and /",
-    "scaled_dot_product_attention": "write it as softmax(q @ k.mT / sqrt(d)) @ v",
+    "scaled_dot_product_attention": "write it as softmax(q @ k.mT / sqrt(d)) @ v, with heads of k and v repeated",
+    "lstm": "use layers without projections (proj_size=0) and without packed sequences",
     "upsample_bicubic2d": "use mode='bilinear' or 'nearest'",
     "rrelu": "use leaky_relu with the mean of its slopes, which is what it does in eval mode",
 }

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from surebound.graph.decompose import ABOUT, as_traced
 from surebound.interval import Interval
 
 
@@ -30,7 +31,7 @@ class Constants:
 
 @dataclass(frozen=True)
 class Case:
-    op: str  # without "aten."
+    op: str  # without "aten."; whole if it is one of ours, "surebound...."
     call: Callable[..., Any] = lambda f, c, x: f(x)
     shapes: tuple[tuple[int, ...], ...] = ((2, 3),)
     low: float = -2.0
@@ -40,10 +41,12 @@ class Case:
 
     @property
     def name(self) -> str:
-        return f"aten.{self.op}"
+        return self.op if self.op.startswith("surebound.") else f"aten.{self.op}"
 
     @property
     def overload(self) -> Callable[..., Any]:
+        if self.op == ABOUT:
+            return as_traced
         name, overload = self.op.split(".")
         return getattr(getattr(torch.ops.aten, name), overload)
 
@@ -441,6 +444,11 @@ def _shape_only(value: Tensor) -> Tensor:
     return torch.zeros_like(value)  # uninitialised memory
 
 
+FUSED = [
+    Case(ABOUT, lambda f, c, x: f(x, c(3), 8.0)),
+    Case(ABOUT, lambda f, c, x, y: f(x, y, 100.0), ((2, 3), (2, 1)), smooth=False),
+]
+
 CASES = [
     *ACTIVATIONS,
     *ARITHMETIC,
@@ -452,4 +460,5 @@ CASES = [
     *REDUCTION,
     *SHAPE,
     *CONSTANT,
+    *FUSED,
 ]

@@ -320,7 +320,7 @@ def step_of(
     producer = taken_from(constants.program, node) or node
     rule = find(producer.op)
     if rule is not None and rule.relax is not None:
-        env = {**constants.of(out.shape[0]), **{name: values[name] for name in sources}}
+        env = {**constants.of(out.shape[0]), **{name: values[name] for name in producer.refs() if name in values}}
         try:
             found = rule.relax(Context(mode), *resolve(producer.args, env), **resolve_kwargs(producer.kwargs, env))
         except TypeError as error:

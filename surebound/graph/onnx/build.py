@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from surebound.errors import GraphError
+from surebound.graph import decompose
+from surebound.graph.decompose import ABOUT
 from surebound.graph.onnx.file import LARGEST_TENSOR
 from surebound.graph.program import First, Graph, Node, Program, Ref, live, resolve
 
@@ -87,7 +89,7 @@ class Builder:
         return Ref(self._known[id(value)])
 
     def call(self, op: str, *args: Any, where: str = "") -> Value:
-        """Emit ``aten.<op>``; Values and Tensors among the arguments, also inside lists, become Refs.
+        """Emit ``aten.<op>``, or ``ABOUT``; Values and Tensors among the arguments, also inside lists, become Refs.
 
         The result's shape in the file is that of its item; callers change it with ``reshaped``.
         """
@@ -97,7 +99,9 @@ class Builder:
         out = target(*resolve(frozen, sample))
         item = tuple(out.shape[1:])
         name = f"{self.prefix}{len(self.nodes)}"
-        self.made[name] = Node(name, f"aten.{op}", target, frozen, {}, "", where, True, (None, *item))
+        self.made[name] = Node(
+            name, op if op == ABOUT else f"aten.{op}", target, frozen, {}, "", where, True, (None, *item)
+        )
         self.nodes.append(self.made[name])
         if out.dtype == torch.bool:
             self._conditions.add(name)
@@ -208,6 +212,8 @@ def _names_dtype(node: Node) -> bool:
 
 
 def _overload(op: str) -> Any:
+    if op == ABOUT:
+        return decompose.as_traced
     name, overload = op.split(".")
     target = getattr(getattr(torch.ops.aten, name), overload)
     return First(target) if name == "_native_batch_norm_legit_no_training" else target

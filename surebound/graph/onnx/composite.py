@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from surebound.graph.decompose import ABOUT
 from surebound.graph.onnx.build import Shape, Value
 from surebound.graph.onnx.call import WHOLE, Call, Operand, Types, translates
 
@@ -48,20 +50,33 @@ def _lp_normalization(call: Call) -> Operand:
     return call.emit("div.Tensor", held, norm).reshaped(x.shape)
 
 
-def _standardised(call: Call, x: Value, axes: list[int], eps: float) -> Value:
-    """Subtract the mean over axes and divide by the root of the variance plus eps."""
-    apart = call.emit("sub.Tensor", x, call.emit("mean.dim", x, axes, True))
-    variance = call.emit("mean.dim", call.emit("pow.Tensor_Scalar", apart, 2), axes, True)
-    return call.emit("div.Tensor", apart, _root(call, variance, eps))
+def _standardised(call: Call, x: Value, axes: list[int], eps: float) -> tuple[Value, Value]:
+    """Subtract the mean over axes and divide by the root of the variance plus eps; also the size of what is added up.
+
+    As graph/decompose.py does for PyTorch's operators, and with the same roundings.
+    """
+    roundings = 4.0 * math.prod(x.item[axis - 1] for axis in axes) + 16
+    largest = call.emit("amax.default", call.emit("abs.default", x), axes, True)
+    mean = call.emit(ABOUT, call.emit("mean.dim", x, axes, True), largest, roundings)
+    apart = call.emit("sub.Tensor", x, mean)
+    spread = call.emit("mean.dim", call.emit("pow.Tensor_Scalar", apart, 2), axes, True)
+    spread = call.emit(ABOUT, spread, call.emit("pow.Tensor_Scalar", largest, 2), roundings)
+    root = _root(call, call.emit("relu.default", spread), eps)
+    size = call.emit("div.Tensor", call.emit("mul.Tensor", largest, torch.tensor(2.0)), root)
+    return call.emit("div.Tensor", apart, root), size
 
 
 def _root(call: Call, square: Value, eps: float) -> Value:
     return call.emit("sqrt.default", call.emit("add.Tensor", square, torch.tensor(eps)))
 
 
-def _scaled(call: Call, x: Value, scale: Tensor | None, shift: Tensor | None) -> Value:
-    made = x if scale is None else call.emit("mul.Tensor", x, scale)
-    return made if shift is None else call.emit("add.Tensor", made, shift)
+def _scaled(call: Call, x: Value, size: Value, scale: Tensor | None, shift: Tensor | None) -> Value:
+    """Return x scale + shift, up to roundings of size |scale| + |shift|."""
+    if scale is not None:
+        x, size = call.emit("mul.Tensor", x, scale), call.emit("mul.Tensor", size, scale.abs())
+    if shift is not None:
+        x, size = call.emit("add.Tensor", x, shift), call.emit("add.Tensor", size, shift.abs())
+    return call.emit(ABOUT, x, size, 16.0)
 
 
 @translates("LayerNormalization", "RMSNormalization", reads=("axis", "epsilon", "stash_type"))
@@ -74,9 +89,10 @@ def _layer_norm(call: Call) -> Operand:
     if call.op == "RMSNormalization":
         mean = call.emit("mean.dim", call.emit("pow.Tensor_Scalar", x, 2), axes, True)
         made = call.emit("div.Tensor", x, _root(call, mean, eps))
+        size = made
     else:
-        made = _standardised(call, x, axes, eps)
-    return _scaled(call, made, call.weight(1), call.constant(2)).reshaped(call.x.shape)
+        made, size = _standardised(call, x, axes, eps)
+    return _scaled(call, made, size, call.weight(1), call.constant(2)).reshaped(call.x.shape)
 
 
 @translates("InstanceNormalization", reads=("epsilon",))
@@ -85,7 +101,7 @@ def _instance_norm(call: Call) -> Operand:
     rank = len(x.item)
     made = _standardised(call, x, list(range(2, rank + 1)), float(call.attribute("epsilon", 1e-5)))
     scale, shift = (call.weight(i).reshape(-1, *([1] * (rank - 1))) for i in (1, 2))
-    return call.from_image(_scaled(call, made, scale, shift))
+    return call.from_image(_scaled(call, *made, scale, shift))
 
 
 @translates("CumSum", reads=("exclusive", "reverse"))

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from surebound.errors import GraphError, UnsupportedOperatorError
+from surebound.graph.decompose import ABOUT
 from surebound.graph.onnx.file import onnx_package
 from surebound.graph.program import First, Node, Program
 from surebound.graph.walk import Env, forward
@@ -147,6 +148,15 @@ def _arithmetic(call: _Call) -> object:
 
 def _float(value: Any) -> Any:
     return value if isinstance(value, (Tensor, _Varying)) else torch.tensor(float(value))
+
+
+def _about(call: _Call) -> object:
+    """Export the value itself: what roundings it stands for is a matter of proofs."""
+    _size, _roundings = call.args["size"], call.args["roundings"]
+    return call.emit("Identity", call.args["y"])
+
+
+EXPORTS[ABOUT] = _about
 
 
 def _refused(call: _Call, what: str) -> GraphError:
@@ -377,5 +387,7 @@ def _arguments(node: Node, known: dict[str, Any]) -> _Arguments:
 
 
 def _schema(node: Node) -> Any:
+    if node.op == ABOUT:
+        return torch.ops.surebound.about.default._schema
     target: Any = node.target.target if isinstance(node.target, First) else node.target
     return target._schema

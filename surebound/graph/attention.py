@@ -1,0 +1,67 @@
+"""Multi-head attention with the batch axis first, while tracing.
+
+PyTorch's own function works on (sequence, batch, features) and puts batch and heads into one axis, where bounds cannot
+see that examples stay apart. Within ``batch_axis_first`` it computes the same with (batch, heads, sequence, features);
+the trace is compared with the module afterwards, as always.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+#: Arguments that the plain form of attention leaves as they are by default.
+_UNUSUAL = ("bias_k", "bias_v", "add_zero_attn", "key_padding_mask", "use_separate_proj_weight", "static_k", "static_v")
+
+
+@contextlib.contextmanager
+def batch_axis_first() -> Iterator[None]:
+    """Replace F.multi_head_attention_forward; callers hold the lock of tracing."""
+    original = F.multi_head_attention_forward
+    signature = inspect.signature(original)
+
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        mask = given["attn_mask"]
+        odd = any(given[name] is not None and given[name] is not False for name in _UNUSUAL)
+        if odd or given["query"].dim() != 3 or (mask is not None and mask.dim() != 2):
+            return original(*args, **kwargs)
+        return _forward(given)
+
+    F.multi_head_attention_forward = replaced
+    try:
+        yield
+    finally:
+        F.multi_head_attention_forward = original
+
+
+def _forward(given: Any) -> tuple[Tensor, Tensor | None]:
+    """Return the output (L, B, E) and, where they are wanted, the weights (B, L, S) or (B, heads, L, S)."""
+    heads = int(given["num_heads"])
+    weights = given["in_proj_weight"].chunk(3)
+    biases = [None] * 3 if given["in_proj_bias"] is None else given["in_proj_bias"].chunk(3)
+    q, k, v = (
+        torch.unflatten(F.linear(given[name].transpose(0, 1), weight, bias), -1, (heads, -1)).transpose(1, 2)
+        for name, weight, bias in zip(("query", "key", "value"), weights, biases, strict=True)
+    )
+    mask = given["attn_mask"]
+    if mask is not None and mask.dtype == torch.bool:
+        mask = mask.logical_not()  # here True means: not attended to
+    made = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    out = F.linear(made.transpose(1, 2).flatten(2), given["out_proj_weight"], given["out_proj_bias"])
+    if not given["need_weights"]:
+        return out.transpose(0, 1), None
+    scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(int(q.shape[-1]))
+    if mask is not None:
+        scores = scores.masked_fill(mask.logical_not(), -math.inf) if mask.dtype == torch.bool else scores + mask
+    shares = torch.softmax(scores, -1)
+    return out.transpose(0, 1), shares.mean(1) if given["average_attn_weights"] else shares

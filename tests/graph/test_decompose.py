@@ -1,0 +1,196 @@
+"""Networks whose operators are written as others: normalisation by own statistics, attention, recurrent layers."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import surebound as sb
+from surebound.graph import program_of
+
+
+class Sequence(nn.Module):
+    """Something that reads (B, 4, 6), and a linear layer on what ``take`` makes of its result."""
+
+    def __init__(self, inner: nn.Module, take: Callable[[Any], Tensor], features: int) -> None:
+        super().__init__()
+        self.inner, self.take = inner, take
+        self.last = nn.Linear(features, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.take(self.inner(x)))
+
+
+class Cell(nn.Module):
+    def __init__(self, cell: nn.Module) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x: Tensor) -> Tensor:
+        state: Any = None
+        for step in x.unbind(1):
+            state = self.cell(step, state)
+        return state[0] if isinstance(state, tuple) else state
+
+
+class Attention(nn.Module):
+    def __init__(self, causal: bool = False, weights: bool = False, mask: Tensor | None = None) -> None:
+        super().__init__()
+        self.heads = nn.MultiheadAttention(6, 2, batch_first=True)
+        self.causal, self.weights, self.mask = causal, weights, mask
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.causal:
+            return nn.functional.scaled_dot_product_attention(x, x, 2 * x, is_causal=True)
+        return self.heads(x, x, x, need_weights=self.weights, attn_mask=self.mask)[0]
+
+
+def last(x: Any) -> Tensor:
+    return x[0][:, -1]
+
+
+def mean(x: Tensor) -> Tensor:
+    return x.mean(1)
+
+
+def hidden(x: Any) -> Tensor:
+    return x[1][0][-1]
+
+
+def flat(x: Tensor) -> Tensor:
+    return x.flatten(1)
+
+
+NETS: dict[str, Callable[[], nn.Module]] = {
+    "layer norm of two axes": lambda: Sequence(nn.LayerNorm([4, 6], bias=False), mean, 6),
+    "group norm": lambda: Sequence(nn.GroupNorm(2, 4), flat, 24),
+    "instance norm": lambda: Sequence(nn.InstanceNorm1d(4, affine=True), flat, 24),
+    "rms norm": lambda: Sequence(nn.RMSNorm(6), mean, 6),
+    "attention and its weights": lambda: Sequence(Attention(weights=True), mean, 6),
+    "attention with a mask": lambda: Sequence(Attention(mask=torch.eye(4) * 0.5), mean, 6),
+    "causal attention": lambda: Sequence(Attention(causal=True), mean, 6),
+    "encoder": lambda: Sequence(nn.TransformerEncoderLayer(6, 2, 8, batch_first=True), mean, 6),
+    "lstm of two layers, both ways": lambda: Sequence(nn.LSTM(6, 3, 2, bidirectional=True, batch_first=True), last, 6),
+    "lstm's last state": lambda: Sequence(nn.LSTM(6, 5, batch_first=True), hidden, 5),
+    "gru": lambda: Sequence(nn.GRU(6, 5, batch_first=True, bias=False), last, 5),
+    "rnn": lambda: Sequence(nn.RNN(6, 5, batch_first=True, nonlinearity="relu"), last, 5),
+    "lstm cell": lambda: Sequence(Cell(nn.LSTMCell(6, 5)), lambda x: x, 5),
+}
+
+
+def made(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    net = NETS[name]().eval()
+    with torch.no_grad():
+        for parameter in net.parameters():  # normalisations begin with ones and zeros, which hide mistakes
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return net
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_bounds_hold_and_linear_ones_are_tighter(name: str) -> None:
+    net = made(name)
+    x, eps = torch.rand(2, 4, 6, generator=torch.Generator().manual_seed(1)), "1/50"
+    region = sb.LinfBall(x, eps)
+    spec = sb.LinearSpec(torch.cat([torch.eye(3), -torch.eye(3)]))
+    interval = sb.interval_bounds(net, region)
+    linear = sb.linear_bounds(net, region, spec, method="crown").upper
+    box = region.interval()
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for number in range(60):
+            t = torch.rand(x.shape, generator=generator)
+            point = box.lower + (box.upper - box.lower) * (t.round() if number % 2 else t)
+            z = net(point)
+            assert bool(((interval.lower <= z) & (z <= interval.upper)).all())
+            assert bool((torch.cat([z, -z], 1) <= linear).all())
+        check_a_point(net, x)
+    widths = linear[:, :3] + linear[:, 3:]
+    assert bool((widths <= (interval.upper - interval.lower) * (1 + 2.0**-18)).all())
+    assert bool(widths.mean() < 0.97 * (interval.upper - interval.lower).mean())
+
+
+def check_a_point(net: Any, x: Tensor) -> None:
+    """Narrow bounds of one point hold the module's result and the exact one."""
+    bounds = sb.interval_bounds(net, sb.LinfBall(x, 0))
+    for value in (net(x).double(), copy.deepcopy(net).double()(x.double())):
+        assert bool(((bounds.lower.double() <= value) & (value <= bounds.upper.double())).all())
+    # Two normalisations in a row divide roundings by the variance twice.
+    assert float((bounds.upper - bounds.lower).max()) < (
+        5e-2 if isinstance(net.inner, nn.TransformerEncoderLayer) else 5e-3
+    )
+
+
+def naive(x: Tensor, eps: float) -> Tensor:
+    """Layer normalisation by E x^2 - (E x)^2, in x's dtype."""
+    m, square = x.mean(-1, True), (x * x).mean(-1, True)
+    return (x - m) * torch.rsqrt((square - m * m).clamp(min=0) + eps)
+
+
+def one_by_one(x: Tensor, eps: float) -> Tensor:
+    """Layer normalisation with Welford's recurrence, and x r - m r."""
+    m, s = torch.zeros_like(x[:, :1]), torch.zeros_like(x[:, :1])
+    for k, value in enumerate(x.split(1, -1), 1):
+        before = m
+        m = m + (value - m) / k
+        s = s + (value - before) * (value - m)
+    r = torch.rsqrt(s / x.shape[-1] + eps)
+    return x * r - m * r
+
+
+@pytest.mark.parametrize("offset", [0.0, 3.0, 300.0])
+def test_layer_normalisation_is_covered_however_its_statistics_are_computed(offset: float) -> None:
+    """Far from 0 the statistics cancel: formulas that are one over the reals are far apart in float32."""
+    norm = nn.LayerNorm(16, elementwise_affine=False)
+    x = torch.rand(64, 16, generator=torch.Generator().manual_seed(4)) + offset
+    bounds = sb.interval_bounds(norm, sb.LinfBall(x, 0))
+    for compute in (norm, lambda v: naive(v, norm.eps), lambda v: one_by_one(v, norm.eps)):
+        z = compute(x)
+        assert bool(((bounds.lower <= z) & (z <= bounds.upper)).all())
+
+
+def test_exact_statistics_in_fractions() -> None:
+    """The bounds of a point hold the result over the reals, computed in fractions but for one root."""
+    norm = nn.LayerNorm(5, elementwise_affine=False)
+    x = torch.tensor([[0.1, 0.7, -3.0, 2.5, 1e-3]])
+    entries = [Fraction(float(v)) for v in x[0]]
+    centre = sum(entries) / 5
+    variance = sum((v - centre) ** 2 for v in entries) / 5 + Fraction(norm.eps)
+    for soundness in ("real", "deployed"):
+        bounds = sb.interval_bounds(norm, sb.LinfBall(x, 0), soundness=soundness)
+        for low, high, v in zip(bounds.lower[0], bounds.upper[0], entries, strict=True):
+            exact = float(v - centre) / math.sqrt(variance)
+            assert float(low) <= exact <= float(high)
+
+
+def test_states_and_moved_axes_leave_no_trace() -> None:
+    for name in ("lstm's last state", "encoder"):
+        graph = program_of(made(name), torch.rand(1, 4, 6)).graph
+        assert not graph.calls(lambda node: node.varies and (node.op == "aten.stack.default" or not node.by_example))
+
+
+def test_what_is_not_covered_is_refused_by_name() -> None:
+    net = Sequence(nn.LSTM(6, 5, proj_size=2, batch_first=True), last, 2).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # PyTorch's, about how it runs them
+        with pytest.raises(sb.errors.UnsupportedOperatorError, match=r"aten.lstm.input[\s\S]*proj_size=0"):
+            sb.interval_bounds(net, sb.LinfBall(torch.rand(1, 4, 6), 0))
+
+
+def test_verification_and_training_go_through() -> None:
+    net = made("encoder")
+    x = torch.rand(2, 4, 6, generator=torch.Generator().manual_seed(5))
+    labels = net(x).argmax(1)
+    results = sb.verify(net, sb.LinfBall(x, "1/100000"), labels, cascade="fast")
+    assert [record.verdict.status for record in results] == [sb.Status.ROBUST] * 2
+    loss = sb.worst_margins(net, sb.LinfBall(x, "1/1000"), labels, soundness="none").sum()
+    loss.backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in net.parameters())
