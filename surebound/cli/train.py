@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from surebound.experiment.config import Config
     from surebound.experiment.overrides import Overrides
     from surebound.experiment.run import Caller, RunResult
+    from surebound.report.animation import BoundsAnimation
+    from surebound.train.observe import Observer
+    from surebound.train.task import Task
 
 PresetArgument = Annotated[str, typer.Argument(help="A preset (`surebound presets`) or a configuration file (.toml).")]
 MethodName = Annotated[str | None, typer.Option("--method", help="Train by another method, e.g. ibp, mtl-ibp, sabr.")]
@@ -38,6 +43,9 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")]
 Threads = Annotated[int | None, typer.Option(help="Threads; by default chosen by a short trial.")]
 CheckpointSeconds = Annotated[float | None, typer.Option(help="Seconds between checkpoints.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Run directory; by default a new one under runs/.")]
+Animation = Annotated[
+    Path | None, typer.Option(help="Also write a GIF: the bounds of a held-out image tightening during training.")
+]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 
 
@@ -59,9 +67,17 @@ def train(
     checkpoint_seconds: CheckpointSeconds = None,
     data_dir: DataDir = None,
     out: Out = None,
+    animation: Animation = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train a network by a preset or a configuration file; Ctrl-C checkpoints and stops."""
+    """Train a network by a preset or a configuration file; Ctrl-C checkpoints and stops.
+
+    Examples:
+
+      surebound train digits-ibp --out runs/digits
+
+      surebound train digits-ibp --out runs/digits --animation bounds.gif
+    """
     from surebound.experiment import run
     from surebound.experiment.overrides import Overrides
     from surebound.experiment.rundir import fresh_path
@@ -84,7 +100,28 @@ def train(
     )
     config = _configuration(preset, overrides)
     path = out or fresh_path(config)
-    _supervise(config.name, path, data_dir, lambda caller: run.start(config, path, caller))
+    movies: list[BoundsAnimation] = []
+    watch = None if animation is None else functools.partial(_watch, movies)
+    _supervise(config.name, path, data_dir, lambda caller: run.start(config, path, replace(caller, watch=watch)))
+    for movie in movies:
+        typer.echo(f"animation: {movie.write(animation or path)}")
+
+
+def _watch(movies: list[BoundsAnimation], task: Task) -> Observer:
+    """Make an observer of the first held-out images, at the radius of the training or the largest that is measured."""
+    import torch
+
+    from surebound.region import LinfBall
+    from surebound.report.animation import BoundsAnimation
+
+    source = task.train if task.held_out is None else task.held_out
+    images, labels = source.batch(torch.arange(min(len(source), 8)))
+    radii = [task.plan.eps_train, *sorted(task.evaluation.radii, reverse=True)]
+    eps = next((radius for radius in radii if radius > 0), None)
+    if eps is None:
+        raise InputError("--animation needs a radius: give --eps-train or --eps-test")
+    movies.append(BoundsAnimation(task.model, LinfBall(images, eps, task.clip), labels))
+    return movies[-1]
 
 
 def resume(path: RunArgument, data_dir: DataDir = None, quiet: Quiet = False) -> None:

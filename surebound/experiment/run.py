@@ -39,6 +39,7 @@ class Caller:
     stop: Callable[[], bool] = lambda: False
     say: Callable[[str], None] = lambda text: None
     data_dir: Path | None = None
+    watch: Callable[[Task], Observer] | None = None  # makes an observer that looks at the network itself
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,7 @@ def execute(run: RunDirectory, job: Job, caller: Caller, group: Group, threads: 
     if group.leader:
         run.write_json("environment.json", _record(job, threads, group, known))
     metrics = MetricsFile(run.metrics, run.path / "events") if group.leader else Observer()
+    watching = (caller.watch(job.task),) if caller.watch is not None and group.leader else ()
     try:
         outcome = Loop(
             job.task,
@@ -156,7 +158,7 @@ def execute(run: RunDirectory, job: Job, caller: Caller, group: Group, threads: 
                 checkpoints=run.checkpoints(config.run.keep),
                 checkpoint_seconds=config.run.checkpoint_seconds,
                 log_every=config.run.log_every,
-                observer=Observers((metrics, caller.observer)) if group.leader else Observer(),
+                observer=Observers((metrics, caller.observer, *watching)) if group.leader else Observer(),
                 stop=caller.stop,
             ),
         ).run()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from surebound.report.figure import MUTED, PROVED, Figure
+from surebound.report.figure import MUTED, PAPER, PROVED, Figure
 from surebound.report.table import Table
 from surebound.reproduction.artefacts.base import Artefact, Drawn, computed, notes_at
 from surebound.reproduction.bench import Bench
@@ -15,11 +16,12 @@ from surebound.reproduction.scale import Scale
 from surebound.reproduction.work import Compute, WorkPlan
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
 
 def _work(scale: Scale) -> Compute:
-    steps, side = ((0, 5, 20), 20) if scale is Scale.SMOKE else ((0, 200, 800), 150)
+    steps, side = ((0, 50, 200), 40) if scale is Scale.SMOKE else ((0, 200, 800), 150)
     return Compute("polytope", (steps, side), lambda bench: evolution(steps, side=side), 15.0)
 
 
@@ -41,6 +43,7 @@ def _picture(frames: list[dict[str, Any]]) -> Figure:
             axes.set_ylim(lower[1] - 0.08 * height, upper[1] + 0.08 * height)
             axes.set_title(f"training step {frame['step']}")
             axes.set_box_aspect(1)
+            _magnified(axes, points, min(width, height))
             axes.set_xlabel("output 0")
         canvas.axes[0].set_ylabel("output 1")
 
@@ -49,8 +52,20 @@ def _picture(frames: list[dict[str, Any]]) -> Figure:
         "The adversarial polytope and its interval box at three training steps",
         draw,
         (8.4, 3.0),
-        "Grey: outputs of a dense grid over the ball. Green: interval bounds. Each panel has its own scale.",
+        "Grey: outputs of a dense grid over the ball. Green: interval bounds. Each panel has its own scale; "
+        "small panels magnify what is reached.",
     )
+
+
+def _magnified(axes: Axes, points: NDArray[np.float64], box: float) -> None:
+    """Show what is reached in a panel of its own where it is a speck in its box."""
+    spread = np.ptp(points, axis=0).max()
+    if spread > 0.2 * box:
+        return
+    inner = axes.inset_axes((0.53, 0.5, 0.36, 0.36))
+    inner.plot(points[:, 0], points[:, 1], ".", color=MUTED, markersize=1, rasterized=True)
+    inner.set(xticks=[], yticks=[], facecolor=PAPER)
+    inner.set_title(f"× {box / max(float(spread), 1e-12):,.0f}", fontsize=7, pad=2)
 
 
 def draw(bench: Bench, scale: Scale) -> Drawn:
