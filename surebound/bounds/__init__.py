@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from surebound.bounds.forward.hybrid import Hybrid
 from surebound.bounds.forward.symbolic import Symbolic
 from surebound.bounds.forward.zonotope import Zonotope
 from surebound.bounds.interval import interval_bounds, propagate
@@ -25,6 +26,7 @@ __all__ = [
     "Adam",
     "CompactNetwork",
     "Crown",
+    "Hybrid",
     "LinearBounds",
     "Method",
     "Symbolic",

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from surebound.bounds.elision import Tail, affine_tail, check_one_of, margins_from
+from surebound.bounds.forward.hybrid import Hybrid
 from surebound.bounds.forward.symbolic import Symbolic
 from surebound.bounds.forward.zonotope import Zonotope
 from surebound.bounds.interval import propagate
@@ -36,6 +37,7 @@ METHODS: dict[str, Method | None] = {
     "interval": None,
     "zonotope": Zonotope(),
     "symbolic": Symbolic(),
+    "hybrid": Hybrid(),
     **CROWNS,
 }
 
@@ -53,9 +55,9 @@ def worst_margins(
     """Bound z_k - z_true from above (B, K), 0 in the true class's column, or any c.z + d (B, S).
 
     requirement: outputs of shape (B, K); give labels (B,), a LinearSpec, or a Spec all of whose rows must hold
-    method:      "interval", "zonotope", "symbolic", "crown-ibp", "crown", "wong", "alpha-crown" or a Crown(...); all
-                 but the first are intersected with interval bounds, so never looser but for rounding, and carry
-                 no gradients
+    method:      "interval", "zonotope", "symbolic", "hybrid", "crown-ibp", "crown", "wong", "alpha-crown" or a
+                 Crown(...), Hybrid(...); all but the first are intersected with interval bounds, so never looser but
+                 for rounding, and carry no gradients
     return:      proved robust where every bound is <= 0 (``numerics.proved``)
     property:    sound for the executions that ``soundness`` names; not complete; never looser than without elision
     reference:   Gowal et al. 2018, eq. 8-9; Zhang et al. 2018

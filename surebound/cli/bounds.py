@@ -24,6 +24,7 @@ class MethodName(enum.StrEnum):
     INTERVAL = "interval"
     ZONOTOPE = "zonotope"
     SYMBOLIC = "symbolic"
+    HYBRID = "hybrid"
     CROWN_IBP = "crown-ibp"
     CROWN = "crown"
     WONG = "wong"

@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from surebound.errors import ConfigError, nearest
-from surebound.experiment import expressive_presets
+from surebound.experiment import expressive_presets, quoted_presets
 from surebound.experiment.config import Config, DataConfig, ModelConfig, RunConfig
 from surebound.experiment.schedules_of_others import crown_ibp, short_warmup, wong
 from surebound.train.evaluate import Evaluation
@@ -128,7 +128,8 @@ def preset_names() -> list[str]:
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, Config]:
-    return {config.name: config for config in (*_digits(), *_paper(), *expressive_presets.presets())}
+    found = (*_digits(), *_paper(), *expressive_presets.presets(), *quoted_presets.presets())
+    return {config.name: config for config in found}
 
 
 def _digits() -> Iterator[Config]:

@@ -44,10 +44,11 @@ from surebound.numerics.sums import (
 from surebound.numerics.tolerances import SOLVER_FEASIBILITY, TRACE_TOLERANCE, WITNESS_MARGIN
 from surebound.numerics.units import Soundness, gamma, tiny, unit_roundoff
 from surebound.numerics.unknown import defined, no_information, nothing_known, proved
+from surebound.numerics.working import WIDE, Working
 
 __all__ = [
     "CACHE_ENTRIES", "FEW_ROUNDINGS", "FUNCTION_ERROR", "PREPAID_ROUNDINGS", "SOLVER_FEASIBILITY",
-    "TRACE_TOLERANCE", "UNDERFLOW", "WITNESS_MARGIN", "AffineRounding", "Soundness", "abs_dot",
+    "TRACE_TOLERANCE", "UNDERFLOW", "WIDE", "WITNESS_MARGIN", "AffineRounding", "Soundness", "Working", "abs_dot",
     "add_up", "amply_up", "by_rows", "cache_blocks", "covering", "defined", "dot", "dot_rounding", "down",
     "exact_fraction", "extent_of_sizes", "float_up", "gamma", "has_subnormal", "next_down", "next_up",
     "no_information", "nothing_known", "outer_float32", "outward", "pay", "per_example", "proved",

@@ -21,7 +21,7 @@ from surebound.numerics import Soundness
 from tests.bounds.oracles import exact_outputs, layers_of, worst_float32
 from tests.bounds.test_linear import tiny_net
 
-METHODS = ("zonotope", "symbolic", "crown-ibp", "crown", "alpha-crown")
+METHODS = ("zonotope", "symbolic", "hybrid", "crown-ibp", "crown", "alpha-crown")
 
 
 def wide_net(terms: int) -> nn.Sequential:

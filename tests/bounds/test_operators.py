@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import surebound as sb
 
-METHODS = ("zonotope", "symbolic", "crown-ibp", "crown", "alpha-crown")
+METHODS = ("zonotope", "symbolic", "hybrid", "crown-ibp", "crown", "alpha-crown")
 
 
 class Net(nn.Module):

@@ -1,12 +1,13 @@
 """Walks from the input to the output with a domain that keeps track of dependencies: zonotopes, symbolic intervals.
 
 The domains compute in float64 and add its rounding error bound; the network's own comes with the steps that backward
-propagation uses too (docs/soundness.md). Bounds of every value are intersected with interval bounds.
+propagation uses too (docs/soundness.md). Bounds of every value are intersected with interval bounds. In training the
+same walk computes in the network's dtype, pays for nothing and keeps gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Generic, Protocol, TypeVar
@@ -25,7 +26,7 @@ from surebound.graph import Node, Program
 from surebound.graph.fit import in_batches
 from surebound.graph.walk import Env, forward
 from surebound.interval import Interval
-from surebound.numerics import Soundness, next_down, next_up, several_sums
+from surebound.numerics import Soundness, Working, next_down, next_up
 from surebound.rules import Context, check_supported
 from surebound.rules.relax.join import Join
 from surebound.rules.relax.lines import Lines, Slopes
@@ -35,13 +36,13 @@ Form = TypeVar("Form")
 
 @dataclass(frozen=True)
 class Map:
-    """An affine call as maps on float64 tensors (N, *in) -> (N, *out): W x, |W| x, b, and its rounding error bound."""
+    """An affine call as maps on tensors (N, *in) -> (N, *out) in the working dtype: W x, |W| x, b, and roundings."""
 
     linear: Callable[[Tensor], Tensor]
     absolute: Callable[[Tensor], Tensor]
     constant: Tensor  # (1, *out)
     own: Tensor  # (B, *out): the network's rounding
-    rate: float  # of float64: the error of W x is at most rate |W| |x|
+    rate: float  # of the working dtype: the error of W x is at most rate |W| |x|; 0 if nobody pays
     mixes: bool  # are there entries of W x that depend on several of x?
 
 
@@ -52,11 +53,15 @@ class Domain(Protocol[Form]):
     def slopes(self) -> Slopes:
         """Which lower slopes activations get where they are free."""
 
+    @property
+    def working(self) -> Working:
+        """The arithmetic: ``WIDE`` in the sound modes."""
+
     def start(self, box: Interval) -> Form:
         """Return the form of the input."""
 
     def bounds(self, form: Form) -> Interval:
-        """Bound a value in float64, rounding included."""
+        """Bound a value in the working dtype, rounding included."""
 
     def affine(self, map: Map, form: Form) -> Form:
         """Return the form of W x + b."""
@@ -71,12 +76,12 @@ class Domain(Protocol[Form]):
         """Return the form of a value of which only bounds are known."""
 
     def upper(self, form: Form, c: Tensor, d: Tensor) -> Tensor:
-        """Bound c.z + d from above, c (B, S, K), in float64, rounding included: (B, S)."""
+        """Bound c.z + d from above, c (B, S, K), in the working dtype, rounding included: (B, S)."""
 
 
 @dataclass(frozen=True)
 class Forward(Generic[Form]):
-    """A domain's way from call to call of a program; affine calls and coefficients in float64."""
+    """A domain's way from call to call of a program; affine calls and coefficients in the domain's dtype."""
 
     constants: Constants
     mode: Soundness
@@ -88,16 +93,32 @@ class Forward(Generic[Form]):
             raise InputError(
                 "this method is for verification and pays for rounding; give soundness='real' or 'deployed'"
             )
+        self._check(box)
+        with torch.no_grad(), exact_kernels():
+            return self._walk(box)[0]
+
+    def train(self, box: Interval, keep: Collection[str] = ()) -> tuple[Form, dict[str, Interval]]:
+        """Return the form of the output and the bounds of the values named, with gradients, without rounding control.
+
+        Values between the output and the last one named must not be asked for: the walk ends at the output.
+        """
+        if self.mode is not Soundness.NONE or self.domain.working.pays:
+            raise BoundError(
+                "a walk that trains pays for no rounding: give Soundness.NONE and a domain that does not pay"
+            )
+        self._check(box)
+        return self._walk(box, frozenset(keep))
+
+    def _check(self, box: Interval) -> None:
         program = self.constants.program
         check_supported(program.graph)
         check_by_example(program)
         program.check_input(box.lower)
-        with torch.no_grad(), exact_kernels():
-            return self._walk(box)
 
-    def _walk(self, box: Interval) -> Form:
+    def _walk(self, box: Interval, keep: frozenset[str] = frozenset()) -> tuple[Form, dict[str, Interval]]:
         constants, graph = self.constants, self.constants.program.graph
         env: Env = {**constants.of(box.shape[0]), graph.input: box}
+        kept: dict[str, Interval] = {}
 
         def visit(node: Node, forms: dict[str, Form]) -> Form | None:
             if node.name in env:
@@ -108,22 +129,23 @@ class Forward(Generic[Form]):
             check_first_axis(node, out.shape, box.shape[0])
             form = self.step(node, env, forms)
             env[node.name] = self.narrowed(form, out)
+            if node.name in keep:
+                kept[node.name] = env[node.name]
             return form
 
         forms = forward(constants.steps(), {graph.input: self.domain.start(box)}, visit, graph.output)
         if graph.output not in forms:
             raise BoundError("the output does not depend on the input in a way that this method follows")
-        form: Form = forms[graph.output]
-        return form
+        return forms[graph.output], kept
 
     def step(self, node: Node, bounds: Mapping[str, Any], forms: Mapping[str, Form]) -> Form:
         """Return the form of a call's value from those of its operands, and bounds of it and of its operands."""
         out, sources = bounds[node.name], self.constants.sources(node)
-        step = step_of(self.constants, node, bounds, self.mode, self.domain.slopes, wide=True)
+        step = step_of(self.constants, node, bounds, self.mode, self.domain.slopes, wide=self.domain.working.pays)
         if not all(name in forms for name in sources):
             return self.domain.constant(out)
         if isinstance(step, AffineStep) and step.affine.additive:
-            return self.domain.affine(_map(step, out), forms[sources[0]])
+            return self.domain.affine(_map(step, out, self.domain.working), forms[sources[0]])
         if isinstance(step, Lines):
             free = step.loose
             everywhere = torch.full_like(out.lower, free, dtype=torch.bool) if isinstance(free, bool) else free
@@ -131,13 +153,15 @@ class Forward(Generic[Form]):
             return self.domain.relaxed(step, boxes, [forms[name] for name in sources], everywhere)
         if isinstance(step, Join):
             waiting = [forms[name] for name in sources]
-            parts = [waiting.pop(0) if c is None else c.double() for c in step.constants]
+            parts = [waiting.pop(0) if c is None else self.domain.working.of(c) for c in step.constants]
             return self.domain.join(step.forward, parts)
         return self.domain.constant(out)
 
     def narrowed(self, form: Form, box: Interval) -> Interval:
         """Intersect bounds of a value with those of its form, rounded outwards to the network's dtype."""
         tight = self.domain.bounds(form)
+        if not self.domain.working.pays:
+            return intersect(box, tight)
         lower, upper = tight.lower.to(box.dtype), tight.upper.to(box.dtype)
         return intersect(box, Interval(next_down(lower), next_up(upper)))
 
@@ -155,12 +179,14 @@ def blocks(program: Program, box: Interval, memory: int, *, noise: bool) -> Iter
         yield part, box.select(itemgetter(part))
 
 
-def _map(step: AffineStep, out: Interval) -> Map:
-    """Return an affine step, whose arguments are in float64, as maps of tensors; out: bounds of its value."""
+def _map(step: AffineStep, out: Interval, working: Working) -> Map:
+    """Return an affine step, whose arguments are in the working dtype, as maps of tensors; out: bounds of its value."""
     affine = step.affine
 
     def linear(x: Tensor) -> Tensor:
         """Return W x. Not (W x + b) - b, which rounds every coefficient by as much as b."""
+        if not working.pays:
+            return step.linear(x)
         rest, kwargs = step.arguments(x.shape[0])
         if step.constant is None:
             return step.apply(x, rest, kwargs)
@@ -183,7 +209,8 @@ def _map(step: AffineStep, out: Interval) -> Map:
 
     rest, kwargs = step.arguments(out.shape[0])
     terms = affine.count(step.in_shape, *rest, **kwargs)
-    none = torch.zeros((), dtype=torch.float64, device=out.device)
+    none = torch.zeros((), dtype=working.dtype, device=out.device)
     constant = (none if step.constant is None else step.constant).expand(1, *out.shape[1:])
     own = none.expand(out.shape) if step.error is None else step.error
-    return Map(linear, absolute, constant, own, several_sums(terms + 64, 8), mixes=terms > 0 and not affine.entrywise)
+    rate = working.sums(terms + 64, 8)
+    return Map(linear, absolute, constant, own, rate, mixes=terms > 0 and not affine.entrywise)

@@ -15,13 +15,13 @@ from torch import Tensor
 from surebound.affine import AffineFunction
 from surebound.bounds.forward.domain import Map
 from surebound.interval import Interval
-from surebound.numerics import FEW_ROUNDINGS, several_sums
-from surebound.rules.relax.lines import Lines, Slope, Slopes
+from surebound.numerics import WIDE, Working
+from surebound.rules.relax.lines import Lines, Slopes
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """lower <= value <= upper for every input of the box; all float64.
+    """lower <= value <= upper for every input of the box; all in the working dtype.
 
     ``depth``: how many operators after the first relaxed one relax, or sum up several entries. Up to 2 (an activation
     and the layer after it) a backward pass over the same lines comes to the same bounds, but for rounding.
@@ -50,12 +50,12 @@ def varying(box: Interval) -> Tensor:
 class PairDomain:
     """Pairs over one batch of boxes (B, *input), with the given lower slopes of activations."""
 
-    def __init__(self, box: Interval, slopes: Slopes) -> None:
-        self.slopes = slopes
+    def __init__(self, box: Interval, slopes: Slopes, working: Working = WIDE) -> None:
+        self.slopes, self.working = slopes, working
         self.index = varying(box)  # (N,)
-        low, high = (end.double().flatten(1)[:, self.index].t() for end in (box.lower, box.upper))  # (N, B)
+        low, high = (working.of(end).flatten(1)[:, self.index].t() for end in (box.lower, box.upper))  # (N, B)
         self.center = (low + high) / 2
-        self.radius = (high - low) / 2 * (1 + FEW_ROUNDINGS) + high.abs() * FEW_ROUNDINGS
+        self.radius = (high - low) / 2 * (1 + working.few) + high.abs() * working.few
         self.reach = torch.maximum(low.abs(), high.abs())
 
     def _size(self, pair: Pair) -> Tensor:
@@ -66,24 +66,29 @@ class PairDomain:
     def start(self, box: Interval) -> Pair:
         """Return the pair of the input."""
         count, batch = self.center.shape
-        fixed = box.lower.double().flatten(1).index_fill(1, self.index, 0.0)  # (B, n)
+        fixed = self.working.of(box.lower).flatten(1).index_fill(1, self.index, 0.0)  # (B, n)
         one = fixed.new_zeros(count, batch, fixed.shape[1])
         one = one.scatter_(2, self.index.reshape(-1, 1, 1).expand(-1, batch, 1), 1.0)
         function = AffineFunction(one.reshape(count, *box.shape), fixed.reshape(box.shape))
         return Pair(function, function, 0)
 
     def bounds(self, form: Pair) -> Interval:
-        """Bound a value in float64, rounding included."""
+        """Bound a value in the working dtype, rounding included."""
         ends = []
         for side, sign in zip(form.sides, (-1.0, 1.0), strict=True):
             sizes = side.sizes
-            slack = (sizes.weighted(self.reach) + sizes.offset) * several_sums(len(side) + 64, 4)
-            ends.append(side.weighted(self.center) + side.offset + sign * (sizes.weighted(self.radius) + slack))
+            spread = sizes.weighted(self.radius)
+            if self.working.pays:
+                slack = self.working.sums(len(side) + 64, 4)
+                spread = spread + (sizes.weighted(self.reach) + sizes.offset) * slack
+            ends.append(side.weighted(self.center) + side.offset + sign * spread)
         return Interval(ends[0], ends[1])
 
     def affine(self, map: Map, form: Pair) -> Pair:
         """Return the pair of W x + b: its middle through W, half its width through |W|."""
-        error = map.own + map.absolute(self._size(form)) * map.rate
+        error = map.own
+        if self.working.pays:
+            error = error + map.absolute(self._size(form)) * map.rate
         middle, half = (form.upper + form.lower) * 0.5, (form.upper - form.lower) * 0.5
         line, across = middle.through(map.linear).shifted(map.constant), half.through(map.absolute)
         depth = form.depth + (map.mixes and form.depth > 0)
@@ -91,12 +96,13 @@ class PairDomain:
 
     def relaxed(self, lines: Lines, boxes: list[Interval], forms: list[Pair], loose: Tensor) -> Pair:
         """Return the pair of a value between lines of its operands."""
-        low, high = (AffineFunction.constant(len(self.index), end.double()) for end in lines.intercepts)
-        error = (low.offset.abs() + high.offset.abs()) * FEW_ROUNDINGS
+        low, high = (AffineFunction.constant(len(self.index), self.working.of(end)) for end in lines.intercepts)
+        error = (low.offset.abs() + high.offset.abs()) * self.working.few
         for below, above, form in zip(lines.lower, lines.upper, forms, strict=True):
-            low, high = low + _scaled(below, *form.sides), high + _scaled(above, *reversed(form.sides))
-            steepest = torch.maximum(_number(below).abs(), _number(above).abs())
-            error = error + steepest * self._size(form) * FEW_ROUNDINGS
+            under, over = (torch.as_tensor(slope, dtype=self.working.dtype) for slope in (below, above))
+            low, high = low + _scaled(under, *form.sides), high + _scaled(over, *reversed(form.sides))
+            if self.working.pays:
+                error = error + torch.maximum(under.abs(), over.abs()) * self._size(form) * self.working.few
         depth = max(form.depth for form in forms) + bool(loose.any())
         return Pair(low.shifted(-error), high.shifted(error), depth)
 
@@ -113,12 +119,13 @@ class PairDomain:
 
     def constant(self, box: Interval) -> Pair:
         """Return the pair of a value of which only bounds are known; nobody knows how good they are."""
-        lower, upper = (AffineFunction.constant(len(self.index), end.double()) for end in (box.lower, box.upper))
+        ends = (self.working.of(box.lower), self.working.of(box.upper))
+        lower, upper = (AffineFunction.constant(len(self.index), end) for end in ends)
         return Pair(lower, upper, 3)
 
     def upper(self, form: Pair, c: Tensor, d: Tensor) -> Tensor:
-        """Bound c.z + d from above, c (B, S, K), in float64, rounding included: (B, S)."""
-        wide = c.double()
+        """Bound c.z + d from above, c (B, S, K), in the working dtype, rounding included: (B, S)."""
+        wide, constant = self.working.of(c), self.working.of(d)
         positive = wide.clamp(min=0)
         negative = wide - positive
 
@@ -126,21 +133,18 @@ class PairDomain:
             return torch.einsum(subscripts, positive, up) + torch.einsum(subscripts, negative, low)
 
         coefficients = combined(form.upper.coefficients, form.lower.coefficients, "bsk,nbk->nbs")
-        offset = combined(form.upper.offset, form.lower.offset, "bsk,bk->bs") + d.double()
+        offset = combined(form.upper.offset, form.lower.offset, "bsk,bk->bs") + constant
         middle = (self.center.unsqueeze(2) * coefficients).sum(0) + offset
         spread = (self.radius.unsqueeze(2) * coefficients.abs()).sum(0)
-        size = torch.einsum("bsk,bk->bs", wide.abs(), self._size(form)) + d.double().abs()
+        if not self.working.pays:
+            return middle + spread
+        size = torch.einsum("bsk,bk->bs", wide.abs(), self._size(form)) + constant.abs()
         terms = self.center.shape[0] + math.prod(form.upper.offset.shape[1:]) + 64
-        return middle + spread + size * (several_sums(terms, 4))
+        return middle + spread + size * self.working.sums(terms, 4)
 
 
-def _number(slope: Slope) -> Tensor:
-    return torch.as_tensor(slope, dtype=torch.float64)
-
-
-def _scaled(slope: Slope, same: AffineFunction, other: AffineFunction) -> AffineFunction:
-    """Return slope times a value bounded by ``same``, or by ``other`` where the slope is negative."""
-    factor = _number(slope)
+def _scaled(factor: Tensor, same: AffineFunction, other: AffineFunction) -> AffineFunction:
+    """Return factor times a value bounded by ``same``, or by ``other`` where the factor is negative."""
     positive = factor.clamp(min=0)
     if bool((factor >= 0).all()):
         return same * factor

@@ -9,6 +9,8 @@ from surebound.train.methods.crown_ibp import CROWNIBP
 from surebound.train.methods.exp_ibp import ExpIBP
 from surebound.train.methods.ibp import IBP
 from surebound.train.methods.inner import InnerAttack
+from surebound.train.methods.mirman import Mirman
+from surebound.train.methods.mixtrain import MixTrain
 from surebound.train.methods.mtl_ibp import MTLIBP
 from surebound.train.methods.nominal import Nominal
 from surebound.train.methods.sabr import SABR
@@ -26,7 +28,7 @@ def register(method: type[Method]) -> type[Method]:
     return method
 
 
-for _method in (Nominal, Adversarial, IBP, CROWNIBP, Wong, MTLIBP, CCIBP, ExpIBP, SABR, TAPS):
+for _method in (Nominal, Adversarial, IBP, CROWNIBP, Wong, MTLIBP, CCIBP, ExpIBP, SABR, TAPS, Mirman, MixTrain):
     register(_method)
 
 __all__ = [
@@ -43,6 +45,8 @@ __all__ = [
     "InnerAttack",
     "Loss",
     "Method",
+    "Mirman",
+    "MixTrain",
     "Nominal",
     "Wong",
     "register",

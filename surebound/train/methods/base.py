@@ -59,6 +59,11 @@ class Batch:
         """Weigh a regulariser at the radius of this step; without one, 0."""
         return regulariser.intensity(self.epsilon, self.eps_train) if regulariser is not None else 0.0
 
+    def clean_logits(self) -> Tensor | None:
+        """Run the network on the images, (B, K): if the clean loss counts, or if batch normalisation has to learn."""
+        learns = any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training for m in self.model.modules())
+        return self.model(self.images) if self.kappa > 0.0 or learns else None
+
     def mixed(self, logits: Tensor | None, robust: Tensor | None, scalars: dict[str, Tensor]) -> Loss:
         """kappa · CE(logits) + (1 - kappa) · robust, of the parts that were computed; the clean error is a scalar."""
         terms: list[Tensor] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from surebound.attack.inner import box
 from surebound.bounds.linear.intermediate import relax
@@ -50,9 +50,7 @@ class Wong(Method):
 
     def loss(self, batch: Batch) -> Loss:
         """The mixed loss; the pass whose weight is 0 is not computed."""
-        logits, robust, scalars = None, None, {}
-        if batch.kappa > 0.0 or _learns_statistics(batch.model):
-            logits = batch.model(batch.images)  # (B, K); in training mode it also updates running statistics
+        logits, robust, scalars = batch.clean_logits(), None, {}
         if batch.kappa < 1.0:
             margins = self._margins(batch)
             robust = cross_entropy(margins, batch.labels)
@@ -71,7 +69,3 @@ class Wong(Method):
             return done.margins
         chosen = Projections(self.projections, batch.generator, self.memory)
         return estimated_margins(batch.program, done, region, batch.labels, chosen).for_training
-
-
-def _learns_statistics(model: nn.Module) -> bool:
-    return any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training for m in model.modules())
