@@ -1,4 +1,4 @@
-"""MixTrain: symbolic intervals of a few examples of a batch, weighed by how well it is classified (Wang et al. 2018)."""
+"""MixTrain: symbolic intervals of a few examples of a batch, weighted by its accuracy (Wang et al. 2018)."""
 
 from __future__ import annotations
 
