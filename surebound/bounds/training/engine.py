@@ -278,7 +278,11 @@ class _Visitor:
 def _part(value: Any, which: str) -> Any:
     """Replace every Joint by its clean value or its interval."""
     if isinstance(value, Joint):  # the fused column lays images out its own way; other operators may mind
-        return value.clean.contiguous() if which == "clean" else value.interval.select(torch.Tensor.contiguous)
+        if which == "clean":
+            return value.clean.contiguous()
+        found: Any = value.interval
+        # A tensor that only has a varying one's shape (ones_like) has no ends.
+        return found.select(torch.Tensor.contiguous) if isinstance(found, Interval) else found
     if isinstance(value, tuple):
         return tuple(_part(item, which) for item in value)
     if isinstance(value, list):
