@@ -6,6 +6,8 @@ interval bounds, the transformer against attacks; what linear bounds prove holds
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import torch
 from torch import Tensor, nn
 
@@ -44,13 +46,15 @@ class Transformer(nn.Module):
 def main(steps: int = 400, images: int = 40) -> dict[str, tuple[float, float]]:
     """Train both; return the shares of test images that each classifies, and that are proved."""
     digits = sb.data.load("digits")
-    x, labels = sb.data.to_unit(digits.test.images[:images]), digits.test.labels[:images]
+    x, labels = sb.data.to_unit(digits.test.images[torch.arange(images)]), digits.test.labels[:images]
     found = {}
     for net, method, eps_train, eps in (
         (RowReader(), sb.training.IBP(), "1/50", "1/50"),
         (Transformer(layers=2), sb.training.Adversarial(), "1/20", "1/200"),
     ):
-        plan = sb.Plan(steps=steps, eps_train=eps_train, warmup=steps // 10, ramp=steps // 2, learning_rate=5e-3)
+        plan = sb.Plan(
+            steps=steps, eps_train=Fraction(eps_train), warmup=steps // 10, ramp=steps // 2, learning_rate=5e-3
+        )
         sb.train(net, digits, method, plan)
         margins = sb.worst_margins(net, sb.LinfBall(x, eps, clip=(0, 1)), labels, method="crown")
         right = float((net.eval()(x).argmax(1) == labels).float().mean())
