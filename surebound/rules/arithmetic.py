@@ -18,7 +18,7 @@ from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.numerics import Soundness, defined, has_subnormal, outward, pay, tiny
 from surebound.rules.activation import elementwise_interval
-from surebound.rules.facts import Affine, Local
+from surebound.rules.facts import Affine, Local, Stacks
 from surebound.rules.mip.arithmetic import encode_difference, encode_product, encode_quotient, encode_sum
 from surebound.rules.power import SQUARE, check_clear_of_zero
 from surebound.rules.registry import Context, IntervalRule, Rule, register
@@ -274,7 +274,8 @@ def _register(
     for overload, relax in (("Tensor", lines), ("Scalar", None)):  # with a number it is affine
         op = f"aten.{name}.{overload}"
         known = Rule(op, "arithmetic", interval, affine[0], relax=relax, mip=mip, also=affine[1:], pointwise=True)
-        register(dataclasses.replace(known, multiplies=name in ("mul", "div")))
+        stacks = Stacks(torch.add, 2) if name == "add" and overload == "Tensor" else None
+        register(dataclasses.replace(known, multiplies=name in ("mul", "div"), stacks=stacks))
 
 
 _register("add", add_interval, sum_lines, encode_sum, _linear(1, True, 0), _linear(1, False, 1))

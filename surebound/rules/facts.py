@@ -193,3 +193,15 @@ class Move:
 
     run: Callable[..., Tensor]
     channelwise: bool = False
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """A sum or an average of operands that vary: with coefficients >= 0, clean values, centres and radii go alike.
+
+    ``run`` is the operator as a function of tensors (N, ...) with any number of examples N; ``operands`` of its
+    arguments vary.
+    """
+
+    run: Callable[..., Tensor]
+    operands: int = 1

@@ -112,7 +112,9 @@ class _Run(torch.autograd.Function):
         ctx.has_bias, ctx.inputs = bias is not None, None if weight is None else weight.shape[1]
         ctx.moved_weight = weight is not None and _moves_weight(weight, both)
         ctx.affine = gamma is not None, beta is not None
-        of_layer = (None, None, None, None) if used is None else (both, radius, used, absolute)
+        # A large weight's copy is made again in the backward pass: it would take as much memory as the activations.
+        ctx.copied = used is not None and _is_copy(used, weight) and 4 * used.numel() > both.numel()
+        of_layer = (None, None, None) if used is None else (both, radius, weight if ctx.copied else used)
         of_norm = (rows, rows_radius) if block.norm is not None or block.record else (None, None)
         ctx.save_for_backward(*of_layer, *of_norm, mask)
         if not block.flat:
@@ -125,7 +127,7 @@ class _Run(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, g_both: Tensor | None, g_radius: Tensor | None, g_sums: Tensor | None) -> Any:
         block: Block = ctx.block
-        both, radius, used, absolute, rows, rows_radius, mask = ctx.saved_tensors
+        both, radius, used, rows, rows_radius, mask = ctx.saved_tensors
         some = next((v for v in (g_both, g_radius, g_sums) if v is not None), None)
         if some is None:  # nothing depends on it
             return (None,) * 7
@@ -155,16 +157,20 @@ class _Run(torch.autograd.Function):
             g_gamma = spread(g_gamma, 0, on, channels) if ctx.affine[0] else None
             g_beta = spread(g_beta, 0, on, channels) if ctx.affine[1] else None
         stacked = examples * (g.shape[0] // gr.shape[0])
-        if used is None or absolute is None or block.layer is None:
+        if used is None or block.layer is None:
             gx = from_rows(spread(g, 1, on, channels), stacked, ctx.size)
             gx_radius = from_rows(spread(gr, 1, on, channels), examples, ctx.size)
             return gx, gx_radius, None, None, g_gamma, g_beta, None
         g_bias = spread(g.sum(0), 0, on, channels) if ctx.has_bias else None
+        if ctx.copied:
+            used = _columns_of(used, block, both)
         if on is not None:
-            used, absolute = used.index_select(0, on), absolute.index_select(0, on)
+            used = used.index_select(0, on)
         need, need_radius, *_ = ctx.needs_input_grad
-        below, gw = block.layer.backward(from_rows(g, stacked, ctx.size), both, used, need)
+        absolute = channels_last(used.abs())
         below_radius, ga = block.layer.backward(from_rows(gr, examples, ctx.size), radius, absolute, need_radius)
+        del absolute, gr
+        below, gw = block.layer.backward(from_rows(g, stacked, ctx.size), both, used, need)
         gw = spread(blocks.add_signed(gw, ga, used), 1, block.on_in, ctx.inputs)
         if block.order_in is not None and ctx.moved_weight:
             gw = reorder(gw, *block.order_in)
@@ -173,6 +179,11 @@ class _Run(torch.autograd.Function):
             below = None if below is None else reorder(below, *back)
             below_radius = None if below_radius is None else reorder(below_radius, *back)
         return below, below_radius, spread(gw, 0, on, channels), g_bias, g_gamma, g_beta, None
+
+
+def _is_copy(used: Tensor, weight: Tensor | None) -> bool:
+    """Does a weight lie in other memory than the parameter itself?"""
+    return weight is None or used.data_ptr() != weight.data_ptr()
 
 
 def _scale(block: Block) -> tuple[Tensor | None, Tensor | None]:

@@ -15,7 +15,7 @@ from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.numerics import Soundness, unit_roundoff
 from surebound.rules.affine import averaged
-from surebound.rules.facts import Affine, Local
+from surebound.rules.facts import Affine, Local, Stacks
 from surebound.rules.mip.maximum import encode_max_pool
 from surebound.rules.registry import Context, Rule, register
 from surebound.rules.relax.choice import max_pool
@@ -135,7 +135,8 @@ for _rank in (1, 2, 3):
     )
     if _rank == 2:
         _facts = dataclasses.replace(_facts, local=_avg_local, local_adjoint=_avg_local_adjoint)
-    register(Rule(f"aten.avg_pool{_rank}d.default", "pooling", partial(_avg, _overload), _facts))
+    _run = partial(_avg, _overload)
+    register(Rule(f"aten.avg_pool{_rank}d.default", "pooling", _run, _facts, stacks=Stacks(_overload)))
 
 
 def _adaptive_window(shape: Sequence[int], size: Sequence[int | None], *_: Any) -> int:
@@ -170,6 +171,7 @@ for _rank in (1, 2, 3):
                 "pooling",
                 partial(_adaptive, _overload),
                 _linear_facts(_overload, _adaptive_window, _adaptive_back, _adaptive_disjoint),
+                stacks=Stacks(_overload),
             )
         )
 

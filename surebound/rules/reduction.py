@@ -15,7 +15,7 @@ from surebound.interval import Interval
 from surebound.numerics import outward, tiny, unit_roundoff
 from surebound.rules.activation import elementwise_interval
 from surebound.rules.affine import averaged
-from surebound.rules.facts import Affine
+from surebound.rules.facts import Affine, Stacks
 from surebound.rules.mip.maximum import encode_largest, encode_smallest
 from surebound.rules.piecewise import ABSOLUTE
 from surebound.rules.registry import Context, Rule, register
@@ -74,6 +74,7 @@ for _op in ("sum.dim_IntList", "mean.dim"):
                 adjoint_terms=lambda *_, **__: 1,
                 terms_in=_summands,
             ),
+            stacks=Stacks(_overload),
         )
     )
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from surebound.errors import SureboundError, UnsupportedOperatorError
 from surebound.graph.program import Graph, Node, once_per_graph
 from surebound.numerics import Soundness
-from surebound.rules.facts import Activation, Affine, BatchNorm, Memory, Move
+from surebound.rules.facts import Activation, Affine, BatchNorm, Memory, Move, Stacks
 from surebound.rules.layouts import WeightedLayer
 
 
@@ -69,6 +69,7 @@ class Rule:
     # where these have no fast form. And moves of entries.
     layer: Callable[..., WeightedLayer | None] | None = None
     move: Move | None = None
+    stacks: Stacks | None = None
 
     def affine_at(self, position: int) -> Affine | None:
         """Return the affine facts when only the argument at ``position`` varies."""

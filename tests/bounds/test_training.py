@@ -46,7 +46,23 @@ def run(
     )
 
 
+class Sums(nn.Module):
+    """Sums and averages of values that vary, of numbers and of constants: only the first add up radii."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+        self.shift, self.last = nn.Parameter(torch.linspace(-0.2, 0.3, 12)), nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.relu(self.first(x))
+        h = F.avg_pool2d(h + F.relu(self.second(h)) + 0.25, 3, 1, 1) + self.shift
+        h = torch.cat([h.mean((2, 3)) + h.amax((2, 3)), F.avg_pool2d(h, 12).flatten(1)], 1)
+        return self.last(F.relu(h - 0.5))
+
+
 NETS = {
+    "sums": Sums,
     "small": lambda: models.small((1, 12, 12)),
     "small-bn": lambda: models.small((1, 12, 12), batch_norm=True),
     "residual": lambda: models.WideResNet((1, 12, 12), 10, 10, 1, None, None, batch_norm=True),
@@ -71,6 +87,16 @@ def test_fast_and_plain_agree_to_rounding(name, trained, clean):
         torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-8)
     for a, b in zip(fast[3].buffers(), slow[3].buffers(), strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_residual_networks_run_stacked_throughout(monkeypatch):
+    """Sums, pooling, BatchNorm and strided shortcuts: no operator takes clean values and bounds apart."""
+    net, labels = NETS["residual"](), torch.tensor([1, 2])
+    apart: list[str] = []
+    original = engine._part
+    monkeypatch.setattr(engine, "_part", lambda value, which: apart.append(which) or original(value, which))
+    run(net, torch.rand(2, 1, 12, 12), labels, batch_statistics=True)
+    assert "interval" not in apart
 
 
 def test_channels_that_are_off_are_really_left_out(monkeypatch):

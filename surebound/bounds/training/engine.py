@@ -234,7 +234,7 @@ class _Visitor:
             interval = apply_rule(_CONTEXT, node, (args[0].interval, *replaced[1:]), {}) if bounds else None
             return Joint(value, interval)
         if self.fast and bounds:
-            quick = self._moved(node, env, args, clean)
+            quick = self._moved(node, env, args, clean) or self._stacked(node, args, clean)
             if quick is not None:
                 return quick
         value = (
@@ -273,6 +273,21 @@ class _Visitor:
         if node.shape is None or tuple(moved.shape) != (both.shape[0], *node.shape[1:]):
             return None
         return Joint.stacked(moved, move(radius, *args[1:]))
+
+    def _stacked(self, node: Node, args: tuple[Any, ...], clean: bool) -> Joint | None:
+        """Run a sum or an average of varying operands on the stacked values; return None for any other operator."""
+        rule, operands = find(node.op), [a for a in args if isinstance(a, Joint)]
+        if rule is None or rule.stacks is None or node.kwargs or node.shape is None or node.shape[0] is not None:
+            return None
+        if rule.stacks.operands != len(operands) or any(len(x.shape) != len(operands[0].shape) for x in operands):
+            return None  # a constant among them would add nothing to a radius
+        parts = [x.both(clean) for x in operands]
+        found = []
+        for which in (0, 1):
+            values = iter(part[which] for part in parts)
+            found.append(rule.stacks.run(*(next(values) if isinstance(a, Joint) else a for a in args)))
+        stacked = tuple(found[0].shape) == (parts[0][0].shape[0], *node.shape[1:])
+        return Joint.stacked(found[0], found[1]) if stacked else None
 
 
 def _part(value: Any, which: str) -> Any:

@@ -66,8 +66,9 @@ class Joint:
 
     def both(self, with_clean: bool) -> tuple[Tensor, Tensor]:
         """Return both and radius with all channels."""
-        if self._both is not None and self._radius is not None and not self.partial:
-            return self._part(self._both, self._radius, with_clean)
+        if self._both is not None and self._radius is not None:
+            both, radius = self._part(self._both, self._radius, with_clean)
+            return self._full(both), self._full(radius)
         center, radius = self.interval.center, self.interval.radius
         return (torch.cat([self.clean, center]) if with_clean else center), radius
 
