@@ -34,6 +34,14 @@ EpsTest = Annotated[
 Steps = Annotated[int | None, typer.Option(help="Length in steps; warm-up, ramp and decays stretch with it.")]
 Epochs = Annotated[float | None, typer.Option(help="Length in epochs; warm-up, ramp and decays stretch with it.")]
 BatchSize = Annotated[int | None, typer.Option(help="Images per step, over all processes.")]
+Accumulate = Annotated[
+    int | None,
+    typer.Option(help="Take each batch in so many parts, in the memory of one; same gradients (BatchNorm: per part)."),
+]
+PlanOnly = Annotated[
+    bool,
+    typer.Option("--plan", help="Try a few steps, say what the run will do, take and need, and start nothing."),
+]
 Warmup = Annotated[int | None, typer.Option(help="Steps before the radius grows.")]
 RampSteps = Annotated[int | None, typer.Option("--ramp", help="Steps over which the radius grows.")]
 KappaFinal = Annotated[float | None, typer.Option(help="Final weight of the clean loss (the paper: 0.5 or 0).")]
@@ -57,6 +65,7 @@ def train(
     steps: Steps = None,
     epochs: Epochs = None,
     batch_size: BatchSize = None,
+    accumulate: Accumulate = None,
     warmup: Warmup = None,
     ramp: RampSteps = None,
     kappa_final: KappaFinal = None,
@@ -68,6 +77,7 @@ def train(
     data_dir: DataDir = None,
     out: Out = None,
     animation: Animation = None,
+    plan: PlanOnly = False,
     quiet: Quiet = False,
 ) -> None:
     """Train a network by a preset or a configuration file; Ctrl-C checkpoints and stops.
@@ -89,6 +99,7 @@ def train(
         steps=steps,
         epochs=epochs,
         batch_size=batch_size,
+        accumulate=accumulate,
         warmup=warmup,
         ramp=ramp,
         kappa_final=kappa_final,
@@ -99,6 +110,9 @@ def train(
         checkpoint_seconds=checkpoint_seconds,
     )
     config = _configuration(preset, overrides)
+    if plan:
+        _forecast(config, data_dir)
+        return
     path = out or fresh_path(config)
     movies: list[BoundsAnimation] = []
     watch = None if animation is None else functools.partial(_watch, movies)
@@ -181,6 +195,17 @@ def _configuration(name: str, overrides: Overrides) -> Config:
     return overrides.apply(config)
 
 
+def _forecast(config: Config, data_dir: Path | None) -> None:
+    """Print what a run would do, take and need."""
+    from surebound.experiment.forecast import forecast
+    from surebound.experiment.run import Caller
+    from surebound.train.observe import Observer
+
+    typer.echo("trying a few steps ...", err=True)
+    for line in forecast(config, Caller(Observer(), data_dir=data_dir)).lines():
+        typer.echo(line)
+
+
 def _radius(text: str | None, option: str) -> Fraction | None:
     from surebound.numerics import exact_fraction
 
@@ -197,6 +222,7 @@ def _supervise(name: str, path: Path, data_dir: Path | None, work: Callable[[Cal
     from surebound.experiment.run import Caller
     from surebound.experiment.signals import stop_on_signals
     from surebound.experiment.terminal import Terminal, describe_errors
+    from surebound.train.footprint import gigabytes
 
     with Terminal(name) as terminal, stop_on_signals() as stopped:
         result = work(Caller(terminal, stop=lambda: bool(stopped), say=terminal.say, data_dir=data_dir))
@@ -206,4 +232,5 @@ def _supervise(name: str, path: Path, data_dir: Path | None, work: Callable[[Cal
         typer.echo(f"stopped after step {result.outcome.step}; continue with: surebound resume {path}", err=True)
         raise typer.Exit(EXIT_STOPPED)
     typer.echo(f"finished: {describe_errors(result.errors) if result.errors else 'no held-out data to measure'}")
+    typer.echo(f"peak memory: {gigabytes(result.peak_bytes)}")
     typer.echo(f"run directory: {path}")

@@ -27,6 +27,7 @@ class Overrides:
     steps: int | None = None
     epochs: float | None = None
     batch_size: int | None = None
+    accumulate: int | None = None
     warmup: int | None = None
     ramp: int | None = None
     kappa_final: float | None = None
@@ -49,7 +50,7 @@ class Overrides:
         config = self._length(config)
         plan: dict[str, Any] = {
             key: getattr(self, key)
-            for key in ("eps_train", "warmup", "ramp", "learning_rate", "seed")
+            for key in ("accumulate", "eps_train", "warmup", "ramp", "learning_rate", "seed")
             if getattr(self, key) is not None
         }
         if self.kappa_final is not None:

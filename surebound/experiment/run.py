@@ -25,6 +25,7 @@ from surebound.train.api import make_task
 from surebound.train.checkpoint import replace_file
 from surebound.train.distributed import Group, process_group
 from surebound.train.evaluate import Errors, measure
+from surebound.train.footprint import peak_memory
 from surebound.train.loop import Loop
 from surebound.train.observe import Observer, Observers
 from surebound.train.task import Outcome, Surroundings, Task
@@ -50,12 +51,13 @@ class RunResult:
     outcome: Outcome
     errors: Errors | None
     leader: bool = True  # False in the other processes of a distributed run
+    peak_bytes: int | None = None  # the most memory that this process held
 
 
 def start(config: Config, path: Path, caller: Caller) -> RunResult:
     """Begin a new run in `path`; whatever can be wrong is found before the directory is made."""
     with process_group() as group:
-        job = _job(config, data.load(config.data.name, caller.data_dir))
+        job = job_of(config, data.load(config.data.name, caller.data_dir))
         if group.leader:
             RunDirectory.create(path, config)
         group.barrier()
@@ -70,7 +72,7 @@ def resume(path: Path, caller: Caller) -> RunResult:
         if config.model.name == OWN:
             job = _own_job(run, caller.data_dir)
         else:
-            job = _job(config, data.load(config.data.name, caller.data_dir))
+            job = job_of(config, data.load(config.data.name, caller.data_dir))
         return _alone(run, job, caller, group)
 
 
@@ -85,8 +87,8 @@ class Job:
     only_in_python: tuple[str, ...] = ()  # what a command could not resume with
 
 
-def _job(config: Config, dataset: data.Dataset) -> Job:
-    """Data, device and network of a configuration, tried with two images."""
+def job_of(config: Config, dataset: data.Dataset) -> Job:
+    """Make data, device and network of a configuration, tried with two images."""
     device = device_of(config.run.device)
     dataset = dataset.to(device)
     model = build_net(config.model, dataset, config.plan.seed).to(device)
@@ -166,7 +168,7 @@ def execute(run: RunDirectory, job: Job, caller: Caller, group: Group, threads: 
         if isinstance(metrics, MetricsFile):
             metrics.close()
     errors = _finish(run, job, outcome, group) if outcome.finished else None
-    return RunResult(run, outcome, errors, group.leader)
+    return RunResult(run, outcome, errors, group.leader, peak_memory(device_of(config.run.device)))
 
 
 def _finish(run: RunDirectory, job: Job, outcome: Outcome, group: Group) -> Errors | None:
@@ -183,7 +185,9 @@ def _finish(run: RunDirectory, job: Job, outcome: Outcome, group: Group) -> Erro
     if group.leader:
         record = {"name": config.name, "step": outcome.step, "best_step": outcome.best_step}
         seconds = round(time.monotonic() - began, 1)
-        run.write_json("results.json", {**record, **errors.record(), "evaluation_seconds": seconds})
+        peak = peak_memory(device_of(config.run.device))
+        numbers = {"evaluation_seconds": seconds, **({"peak_memory_mb": round(peak / 1e6)} if peak else {})}
+        run.write_json("results.json", {**record, **errors.record(), **numbers})
     return errors
 
 

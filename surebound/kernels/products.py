@@ -12,6 +12,7 @@ from functools import lru_cache
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import grad
 
 from surebound.kernels.blocks import fold
 from surebound.kernels.build import Entry, library
@@ -100,9 +101,9 @@ def product_input(run: Entry, g: Tensor, size: Sequence[int], w: Tensor, conv: C
 
 
 def _product_weight(g: Tensor, x: Tensor, w: Tensor, conv: Conv) -> Tensor:
-    zero, only_weight = [0] * len(conv.stride), (False, True, False)
-    moves = conv.stride, conv.pad, conv.dilation, False, zero, conv.groups
-    found: Tensor = torch.ops.aten.convolution_backward(g, x, w, None, *moves, only_weight)[1]
+    weight_gradient = (grad.conv1d_weight, grad.conv2d_weight, grad.conv3d_weight)[len(conv.stride) - 1]
+    moves = conv.stride, conv.pad, conv.dilation, conv.groups
+    found: Tensor = weight_gradient(x, w.shape, g, *moves)  # type: ignore[no-untyped-call]
     return found
 
 

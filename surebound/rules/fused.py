@@ -167,9 +167,10 @@ class _Run(torch.autograd.Function):
         if on is not None:
             used = used.index_select(0, on)
         need, need_radius, *_ = ctx.needs_input_grad
-        absolute = channels_last(used.abs())
-        below_radius, ga = block.layer.backward(from_rows(gr, examples, ctx.size), radius, absolute, need_radius)
-        del absolute, gr
+        below_radius, at = None, from_rows(gr, examples, ctx.size)
+        if need_radius:  # |W| is gone before the gradient of the weight needs as much again
+            below_radius = block.layer.input_gradient(at, radius, channels_last(used.abs()))
+        _, ga = block.layer.backward(at, radius, used, False)
         below, gw = block.layer.backward(from_rows(g, stacked, ctx.size), both, used, need)
         gw = spread(blocks.add_signed(gw, ga, used), 1, block.on_in, ctx.inputs)
         if block.order_in is not None and ctx.moved_weight:

@@ -30,6 +30,7 @@ from surebound.train.initialise import affine_layers
 from surebound.train.methods.base import Batch, Loss
 from surebound.train.observe import Progress
 from surebound.train.optimise import add_l1_gradient
+from surebound.train.parts import add_gradients
 from surebound.train.rates import Rates, make_optimiser
 from surebound.train.state import all_finite, capture, restore
 from surebound.train.task import Outcome, Surroundings, Task
@@ -110,24 +111,23 @@ class Loop:
     def _require_labels(self) -> None:
         """Refuse labels that are no outputs of the network before anything is trained."""
         with evaluating(self.task.model), torch.no_grad():
-            outputs = forward(self.task.model, self._examples(0)[0])  # (B, K)
+            outputs = forward(self.task.model, self._examples(0)[0][:2])  # (2, K)
         for split in (self.task.train, self.task.held_out):
             if split is not None:
                 check_labels(split.labels, len(split), outputs.shape[1])
 
     def advance(self) -> bool:
         """One step of the optimiser; whether some process was asked to stop."""
-        loss = self._loss()
         self.optimiser.zero_grad(set_to_none=True)
-        loss.value.backward()  # type: ignore[no-untyped-call]
-        value, stopping = self._average(loss.value.detach(), self.around.stop())
+        means = self._add_gradients()
+        value, stopping = self._average(means["loss"], self.around.stop())
         add_l1_gradient(self.weights, self.task.plan.l1)
         if self.task.plan.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.task.plan.clip_norm)
         self.rates.before(self.step)
         self.optimiser.step()
         self.rates.after()
-        self.window.add({"loss": value, **loss.scalars})
+        self.window.add({**means, "loss": value})
         self.step += 1
         if self.average is not None:
             self.average.update(self.step)
@@ -148,22 +148,27 @@ class Loop:
         for step in range(count):
             yield self._examples(step)[0]
 
-    def _loss(self) -> Loss:
+    def _add_gradients(self) -> dict[str, Tensor]:
+        """Add up the gradients of this step's loss, part by part; return it and what the method reports."""
         task, step = self.task, self.step
-        images, labels = self._examples(step)
-        batch = Batch(
-            model=task.model,
-            images=images,
-            labels=labels,
-            epsilon=self.epsilon.at(step),
-            eps_train=float(task.plan.eps_train),
-            kappa=self.kappa.at(step),
-            step=step,
-            generator=stream(task.plan.seed, "method", step, self.around.group.rank),
-            clip=task.clip,
-            traced=self.program,
-        )
-        return task.method.loss(batch)
+        generator = stream(task.plan.seed, "method", step, self.around.group.rank)
+
+        def loss(images: Tensor, labels: Tensor) -> Loss:
+            batch = Batch(
+                model=task.model,
+                images=images,
+                labels=labels,
+                epsilon=self.epsilon.at(step),
+                eps_train=float(task.plan.eps_train),
+                kappa=self.kappa.at(step),
+                step=step,
+                generator=generator,
+                clip=task.clip,
+                traced=self.program,
+            )
+            return task.method.loss(batch)
+
+        return add_gradients(loss, *self._examples(step), task.plan.accumulate)
 
     def _average(self, value: Tensor, stopping: bool) -> tuple[Tensor, bool]:
         """Average gradients and loss; all processes learn in the same step that one was asked to stop."""

@@ -20,7 +20,9 @@ class Plan:
     Radius and kappa stay at their start for `warmup` steps and go to their final values over the next `ramp`
     steps. The radius may be given as a string, a fraction or a number; it is kept exactly. `l1` weighs the sum of the
     absolute weights of linear and convolutional layers, whose gradient is added to the loss's. With `averaging`, what
-    is measured and what a finished run leaves is an average of the weights along it.
+    is measured and what a finished run leaves is an average of the weights along it. `accumulate` takes the batch of a
+    step in so many parts, one after the other, in the memory of one: the same gradients to rounding, but that BatchNorm
+    and the regulariser see a part at a time (train/parts.py).
 
     >>> plan = Plan(steps=60_000, eps_train="0.4", warmup=2_000, ramp=10_000)
     >>> plan.epsilon.at(7_000), plan.kappa.at(7_000)
@@ -45,6 +47,7 @@ class Plan:
     eps_start: Fraction = Fraction(0)  # where the radius starts
     optimiser: str = "adam"
     averaging: Averaging | None = None
+    accumulate: int = 1  # parts of a batch
     cycle: bool = False  # one cycle of the rate, up to learning_rate and down again, instead of decays
 
     def __new__(cls, *args: object, **given: object) -> Self:
@@ -64,9 +67,13 @@ class Plan:
         object.__setattr__(self, "eps_train", exact_fraction(self.eps_train))
         object.__setattr__(self, "eps_start", exact_fraction(self.eps_start))
         object.__setattr__(self, "decay_steps", tuple(self.decay_steps))
-        for key in ("steps", "batch_size"):
+        for key in ("steps", "batch_size", "accumulate"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} must be at least 1, got {getattr(self, key)}")
+        if self.accumulate > self.batch_size:
+            raise ConfigError(
+                f"accumulate = {self.accumulate} parts of a batch of {self.batch_size}: give at most one per example"
+            )
         for key in ("eps_train", "eps_start", "warmup", "ramp", "weight_decay", "l1"):
             if not getattr(self, key) >= 0:
                 raise ConfigError(f"{key} must be 0 or more, got {getattr(self, key)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -54,6 +55,7 @@ def test_a_shown_configuration_can_be_read_back(tmp_path: Path) -> None:
         (("train", "digits-ibp", "--method", "sarb"), "--method sarb is no training method; did you mean 'sabr'?"),
         (("train", "digits-nominal", "--method", "sabr"), "eps_train is 0, but the method 'sabr' trains against"),
         (("train", "digits-ibp", "--threads", "0"), "threads must be at least 1"),
+        (("train", "digits-ibp", "--accumulate", "101"), "accumulate = 101 parts of a batch of 100"),
         (("train", "digits-ibp", "--steps", "0"), "steps must be at least 1, got 0"),
         (("train", "digits-ibp", "--epochs", "-1"), "epochs must be more than 0, got -1"),
         (("presets", "zzz"), "no preset contains 'zzz'; 'surebound presets' lists"),
@@ -79,6 +81,16 @@ def test_a_recipe_by_another_method(method: str, tmp_path: Path) -> None:
     )
     assert done.exit_code == 0, done.output
     assert Config.read(tmp_path / "r" / "config.toml").method.name == method
+
+
+def test_a_plan_says_what_a_run_takes_and_starts_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    shown = invoke("train", "digits-ibp", "--steps", "40", "--accumulate", "4", "--plan", "--out", str(out))
+    assert shown.exit_code == 0, shown.output
+    assert "40 steps of 100 images, in 4 parts of 25: 2.8 epochs of 1,442; warm-up 2, ramp 16" in shown.stdout
+    step = float(re.search(r"([\d.e-]+) s at the full radius", shown.stdout)[1])
+    memory = float(re.search(r"memory: ([\d.]+) GB at most", shown.stdout)[1])
+    assert 0 < step < 5 and 0.1 < memory < 20 and not out.exists()
 
 
 def test_train_evaluate_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

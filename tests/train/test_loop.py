@@ -97,6 +97,48 @@ def test_resume_continues_to_the_same_bits(tmp_path: Path, method: Method, kind:
     assert all(torch.equal(straight[k], pieces[k]) for k in straight)
 
 
+@pytest.mark.parametrize("method", [Nominal(), IBP()], ids=lambda m: m.name)
+def test_a_batch_in_parts_has_the_gradients_of_the_whole(method: Method) -> None:
+    """Of 16 examples in parts of 6, 6 and 4, which count as much as they hold; and the loss is the whole batch's."""
+    found = []
+    for parts in (1, 3):
+        x, y = tiny_data(50)
+        torch.manual_seed(0)
+        plan = replace(PLAN, accumulate=parts, kappa_start=0.5)
+        loop = Loop(Task(fresh_net().double(), TensorExamples(x.double(), y), method, plan))
+        loop.prepare()
+        loop.step = 20  # full radius
+        loop.advance()
+        found.append([loop.window.read()["loss"], *(p.grad.clone() for p in loop.parameters)])
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-12)
+    for whole, parts in zip(found[0][1:], found[1][1:], strict=True):
+        torch.testing.assert_close(parts, whole, rtol=1e-10, atol=1e-13)
+
+
+def test_no_part_is_larger_than_it_should_be_and_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    @dataclass(frozen=True)
+    class Spy(IBP):
+        def loss(self, batch: Batch) -> Loss:
+            seen.append(len(batch.labels))
+            return super().loss(batch)
+
+    plan = replace(PLAN, steps=8, warmup=2, ramp=4, decay_steps=(), accumulate=3)
+    whole, halves = tiny_net(True), fresh_net(True)
+    halves.load_state_dict(whole.state_dict())
+    Loop(task(whole, Spy(), plan)).run()
+    assert seen == [6, 6, 4] * 8
+    store, calls = CheckpointStore(tmp_path), iter(range(9))
+    assert (
+        not Loop(task(halves, IBP(), plan), Surroundings(checkpoints=store, stop=lambda: next(calls) == 3))
+        .run()
+        .finished
+    )
+    assert Loop(task(halves, IBP(), plan), Surroundings(checkpoints=store)).run().finished
+    assert all(torch.equal(a, b) for a, b in zip(weights(whole).values(), weights(halves).values(), strict=True))
+
+
 def test_every_seed_is_another_run_and_the_same_seed_the_same() -> None:
     results = []
     for seed in (3, 3, 4):
