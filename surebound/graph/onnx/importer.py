@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from surebound.errors import GraphError, UnsupportedOperatorError, first_line
-from surebound.graph.onnx import arithmetic, composite, cuts, layers, logic, places, shapes
+from surebound.graph.onnx import arithmetic, composite, cuts, layers, logic, places, recurrent, shapes
 from surebound.graph.onnx.build import Builder, ImportedNetwork, Value, broadcast, check_size
 from surebound.graph.onnx.call import (
     TRANSLATIONS,
@@ -30,7 +30,7 @@ from surebound.graph.onnx.file import Model, tensor_of
 
 __all__ = ["FOLDED", "Environment", "import_model", "imported", "network_of", "operators"]
 
-_LOADED = (arithmetic, composite, cuts, layers, logic, places, shapes)  # each fills TRANSLATIONS
+_LOADED = (arithmetic, composite, cuts, layers, logic, places, recurrent, shapes)  # each fills TRANSLATIONS
 
 #: Operators whose result on constants is exact or correctly rounded, so that every implementation agrees on it.
 FOLDED = frozenset(
