@@ -17,8 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from surebound.graph.decompose import about
+
 #: Arguments that the plain form of attention leaves as they are by default.
-_UNUSUAL = ("bias_k", "bias_v", "add_zero_attn", "key_padding_mask", "use_separate_proj_weight", "static_k", "static_v")
+_UNUSUAL = ("bias_k", "bias_v", "add_zero_attn", "key_padding_mask", "use_separate_proj_weight", "static_k", "static_v",
+            "is_causal")  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -60,7 +63,10 @@ def _forward(given: Any) -> tuple[Tensor, Tensor | None]:
     out = F.linear(made.transpose(1, 2).flatten(2), given["out_proj_weight"], given["out_proj_bias"])
     if not given["need_weights"]:
         return out.transpose(0, 1), None
-    scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(int(q.shape[-1]))
+    # The module scales q first.
+    root = math.sqrt(int(q.shape[-1]))
+    size = q.abs().sum(-1, True) * k.abs().amax((-2, -1), True) / root
+    scores = about(torch.matmul(q, k.transpose(-2, -1)) / root, size, 16.0)
     if mask is not None:
         scores = scores.masked_fill(mask.logical_not(), -math.inf) if mask.dtype == torch.bool else scores + mask
     shares = torch.softmax(scores, -1)

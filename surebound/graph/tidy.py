@@ -10,11 +10,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from surebound.graph.program import Node, Ref
 
 
-def tidied(nodes: tuple[Node, ...], output: str) -> tuple[tuple[Node, ...], str]:
-    """Leave out calls whose value another value is, and read that one instead; also at the output."""
+def tidied(nodes: tuple[Node, ...], output: str, dtypes: Mapping[str, torch.dtype]) -> tuple[tuple[Node, ...], str]:
+    """Leave out calls whose value is another one, of the same dtype, and read that instead; also at the output."""
     by_name: dict[str, Node] = {}
     same: dict[str, str] = {}
     kept = []
@@ -24,7 +26,7 @@ def tidied(nodes: tuple[Node, ...], output: str) -> tuple[tuple[Node, ...], str]
         )
         by_name[node.name] = node
         origin = _origin(node, by_name)
-        if origin is None:
+        if origin is None or dtypes.get(origin) != dtypes.get(node.name):  # a stack of several dtypes converts
             kept.append(node)
         else:
             same[node.name] = origin

@@ -89,7 +89,8 @@ def _graph(model: nn.Module, example: Tensor) -> Graph:
     varies = {inputs[0]}
     calls = [n for n in exported.graph.nodes if n.op == "call_function"]
     nodes = _merge_first(tuple(_node(n, varies) for n in calls if not any(w in str(n.target) for w in _ASSERTIONS)))
-    nodes, output = tidied(nodes, signature.user_outputs[0])
+    kinds = {n.name: n.meta["val"].dtype for n in exported.graph.nodes if isinstance(n.meta.get("val"), Tensor)}
+    nodes, output = tidied(nodes, signature.user_outputs[0], kinds)
     nodes = live(nodes, output)
     used = {name for node in nodes for name in node.refs()} | {output}
     shape: tuple[int | None, ...] = (None if batch_is_free else example.shape[0], *example.shape[1:])

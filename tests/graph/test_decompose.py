@@ -177,6 +177,19 @@ def test_states_and_moved_axes_leave_no_trace() -> None:
         assert not graph.calls(lambda node: node.varies and (node.op == "aten.stack.default" or not node.by_example))
 
 
+class Converting(nn.Module):
+    """A stack of two dtypes converts: its first part is not the value that was stacked."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.stack([x, torch.ones(4, dtype=torch.float64).expand_as(x)])[0]
+        return (y * 3.0 + 1e8) - 1e8
+
+
+def test_a_stack_that_converts_stays() -> None:
+    graph = program_of(Converting(), torch.rand(1, 4)).graph
+    assert graph.calls(lambda node: node.op == "aten.stack.default")
+
+
 def test_what_is_not_covered_is_refused_by_name() -> None:
     net = Sequence(nn.LSTM(6, 5, proj_size=2, batch_first=True), last, 2).eval()
     with warnings.catch_warnings():
