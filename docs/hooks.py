@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+import json
 import types
 import typing
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,26 @@ def on_files(files: Files, config: Any) -> Files:
     for path, text in (("reference/commands.md", commands()), ("reference/operators.md", operators())):
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Fill in what is read from the results."""
+    return markdown.replace("<!-- leaderboard -->", leaderboard())
+
+
+def leaderboard(folder: Path = Path(__file__).parents[1] / "results" / "verification") -> str:
+    """Every verified test set as a table, from the files of the results: the radius, then the most proved first."""
+    found = []
+    for path in folder.glob("*.json"):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        name, radius = path.stem.rpartition("-")[0], Fraction(result["eps"])
+        shares = [1 - result[key] for key in ("verified_error", "ibp_verified_error", "pgd_error", "clean_error")]
+        if shares[0] > 0:
+            cells = [f"`{name}`", f"{float(radius):g}", f"**{shares[0]:.2%}**", *(f"{s:.2%}" for s in shares[1:])]
+            found.append((radius, -shares[0], [*cells, str(result["open"])]))
+    head = ("network", "each pixel ±", "proved", "by interval bounds alone", "survives PGD", "accuracy", "left open")
+    lines = [list(head), ["---", *["---:"] * (len(head) - 1)], *(cells for *_, cells in sorted(found))]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def commands() -> str:

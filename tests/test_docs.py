@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import typer
@@ -108,6 +109,31 @@ def test_docstrings_become_markdown() -> None:
     module = loaded(ROOT / "docs" / "docstrings.py")
     assert module.fenced("Add.\n\n>>> 1 + 1\n2\n\nMore.") == "Add.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore."
     assert module.listed("return:  bounds\n         (B,)") == "- **return**: bounds\n    (B,)"
+
+
+def test_formulas_become_mathml() -> None:
+    """Every formula of every page is understood; what LaTeX it does not know is an error, not a hole."""
+    module = loaded(ROOT / "docs" / "mathml.py")
+    found = {name(p): module.on_page_markdown(p.read_text(encoding="utf-8")) for p in PAGES}
+    assert sum(text.count("<math ") for text in found.values()) > 10
+    for text in found.values():
+        for formula in re.findall("<math .*?</math>", text):
+            assert not re.search(r"\\|[{}](?!</mo>)", formula), formula
+            ElementTree.fromstring(formula)
+    two = module.mathml(r"a & \le \frac{b}{\hat{c}_1^2} \\ & \text{no <b>}")
+    assert two.count("<mtr>") == 2 and "<mfrac><mrow><mi>b</mi></mrow><mrow><msubsup>" in two and "no &lt;b&gt;" in two
+    with pytest.raises(ValueError, match="not known in formulas"):
+        module.mathml(r"\unheard")
+
+
+def test_the_home_page_has_the_results() -> None:
+    """The table is read from the files of the results, the most proved first at each radius."""
+    module = loaded(ROOT / "docs" / "hooks.py")
+    text = module.on_page_markdown((ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
+    assert "<!-- leaderboard -->" not in text
+    assert "| `mnist-small-ibp-0.4` | 0.3 | **88.87%** | 88.46% | 90.10% | 95.96% | 0 |" in text
+    radii = [float(row) for row in re.findall(r"^\| `[^`]+` \| ([\d.]+) \|", text, re.MULTILINE)]
+    assert len(radii) >= 10 and radii == sorted(radii)
 
 
 def test_one_table_of_exit_codes() -> None:

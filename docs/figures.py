@@ -1,0 +1,94 @@
+"""Figures of the pages, drawn from results and formulas: `python docs/figures.py` writes them to docs/images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surebound.report.figure import BROKEN, INK, MUTED, OPEN, PROVED, SERIES, Figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+ROOT = Path(__file__).parents[1]
+STAGES = ("clean", "interval", "crown", "pgd", "multi-targeted", "branch-and-bound", "mip")
+
+
+def funnel(path: Path) -> Figure:
+    """How many images are still open after each stage, and what the stage said of the others."""
+    result = json.loads(path.read_text(encoding="utf-8"))
+    settled = {(stage, status): count for stage, status, count in result["stages"]}
+    left, rows = int(result["images"]), []
+    for stage in STAGES:
+        proved, broken = settled.get((stage, "robust"), 0), settled.get((stage, "falsified"), 0)
+        left -= proved + broken
+        rows.append((stage, proved, broken, left, float(result["stage_seconds"].get(stage, 0.0))))
+
+    def draw(canvas: Canvas) -> None:
+        axes = canvas.add_subplot()
+        for place, (_, proved, broken, open_, seconds) in enumerate(rows):
+            axes.barh(place, max(open_, 0.7), color=OPEN, height=0.6, alpha=0.8)
+            parts = [f"{proved:,} proved"] * bool(proved) + [f"{broken:,} broken"] * bool(broken)
+            text = f"{open_:,} open · {' and '.join(parts) or 'nothing settled'} · {seconds:,.0f} s"
+            axes.text(max(open_, 0.7) * 1.12, place, text, va="center", fontsize=8.5, color=INK)
+        axes.set_yticks(range(len(rows)), [row[0] for row in rows])
+        axes.invert_yaxis()
+        axes.set_xscale("log")
+        axes.set_xlim(0.5, 4e6)
+        axes.set_xticks([1, 10, 100, 1000, 10_000], ["1", "10", "100", "1,000", "10,000"])
+        axes.minorticks_off()
+        axes.set_xlabel("images that are still open after the stage")
+        axes.tick_params(axis="y", length=0)
+
+    eps = result["eps"]
+    return Figure(
+        "cascade", f"10,000 MNIST images within {eps}: what each stage of the cascade settled", draw, (7.0, 2.9)
+    )
+
+
+def split() -> Figure:
+    """An unstable ReLU between its lines, and the two halves of a split, where nothing is lost."""
+
+    def panel(axes: Axes, low: float, high: float, title: str) -> None:
+        lower, upper = max(low, 0.0), max(high, 0.0)
+        slope = (upper - lower) / (high - low)
+        if low < 0 < high:
+            axes.fill([low, 0, high], [0, 0, high], color=OPEN, alpha=0.3, linewidth=0)
+            axes.plot([low, high], [0.6 * low, 0.6 * high], color=SERIES[0], linestyle=(0, (4, 2)), linewidth=1.3)
+        if low < 0 < high:
+            axes.plot([low, high], [lower, lower + slope * (high - low)], color=BROKEN, linewidth=1.3)
+        axes.plot([-1.2, 0, 1.6], [0, 0, 1.6], color=MUTED, linewidth=0.8)
+        inside = sorted({low, min(max(0.0, low), high), high})
+        axes.plot(inside, [max(v, 0.0) for v in inside], color=INK)
+        axes.set(
+            xticks=[low, 0, high] if low < 0 < high else [low, high], yticks=[], xlim=(-1.3, 1.7), ylim=(-0.8, 1.8)
+        )
+        axes.set_title(title, loc="left")
+
+    def draw(canvas: Canvas) -> None:
+        first, second, third = canvas.subplots(1, 3)
+        panel(first, -1.0, 1.5, "unstable: between two lines")
+        panel(second, -1.0, 0.0, "split, input ≤ 0: exact")
+        panel(third, 0.0, 1.5, "split, input ≥ 0: exact")
+        for axes in (second, third):
+            axes.patch.set_facecolor(PROVED)
+            axes.patch.set_alpha(0.06)
+
+    return Figure(
+        "split",
+        "A ReLU with an input of either sign between two lines, and its two halves without loss",
+        draw,
+        (7.4, 2.2),
+    )
+
+
+def main() -> None:
+    """Write the figures."""
+    for figure in (funnel(ROOT / "results" / "verification" / "mnist-small-ibp-0.4-0.3.json"), split()):
+        figure.write(ROOT / "docs" / "images", ("png",))
+
+
+if __name__ == "__main__":
+    main()
