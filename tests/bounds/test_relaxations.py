@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from surebound import rules
+from surebound.graph.decompose import ABOUT
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules.registry import Context
@@ -156,7 +157,8 @@ def test_lines_are_no_looser_than_intervals_in_the_middle(case: Case) -> None:
 
 
 def test_every_relaxation_has_a_case() -> None:
-    with_relax = {rule.op for rule in rules.all_rules() if rule.relax is not None}
+    # Ours that PyTorch's operators are written with is held against its step in tests/rules/test_steps.py.
+    with_relax = {rule.op for rule in rules.all_rules() if rule.relax is not None} - {ABOUT}
     assert with_relax == {f"aten.{case.op}" for case in CASES}
 
 
