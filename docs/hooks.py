@@ -38,10 +38,10 @@ def leaderboard(folder: Path = Path(__file__).parents[1] / "results" / "verifica
         name, radius = path.stem.rpartition("-")[0], Fraction(result["eps"])
         shares = [1 - result[key] for key in ("verified_error", "ibp_verified_error", "pgd_error", "clean_error")]
         if shares[0] > 0:
-            cells = [f"`{name}`", f"{float(radius):g}", f"**{shares[0]:.2%}**", *(f"{s:.2%}" for s in shares[1:])]
+            cells = [f"{float(radius):g}", f"**{shares[0]:.2%}**", f"`{name}`", *(f"{s:.2%}" for s in shares[1:])]
             found.append((radius, -shares[0], [*cells, str(result["open"])]))
-    head = ("network", "each pixel ±", "proved", "by interval bounds alone", "survives PGD", "accuracy", "left open")
-    lines = [list(head), ["---", *["---:"] * (len(head) - 1)], *(cells for *_, cells in sorted(found))]
+    head = ("ε", "proved", "network", "by interval bounds alone", "survives PGD", "accuracy", "left open")
+    lines = [list(head), ["---:", "---:", "---", *["---:"] * (len(head) - 3)], *(cells for *_, cells in sorted(found))]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
