@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from surebound.certificates.evidence import Evidences
-from surebound.certificates.write import Arrays, Claims
+from surebound.certificates.write import Arrays, Claims, Uncertified
 from surebound.errors import GraphError, StoreError
 from surebound.graph import Program
 from surebound.numerics import exact_fraction
 from surebound.region import LinfBall
 
 NETWORK = "network.net"
+
+#: Lines NAME, tab, why that verdict has no certificate.
+MISSING = "missing.txt"
+
+
+def certificate_name(index: int, eps: Fraction) -> str:
+    """Name the certificate of an image at a radius."""
+    return f"{index:05d}.eps-{eps.numerator}-{eps.denominator}"
 
 
 class CertificateDirectory:
@@ -41,12 +51,12 @@ class CertificateDirectory:
         box = ball.interval()
         whole = box.lower.flatten().double().numpy(), box.upper.flatten().double().numpy()
         others = tuple((case - (case > label), each) for case, each in evidence if case != label)
-        return self._keep(name, self._claims.robust(question, arrays, mode, others, whole))
+        return self._keep(name, lambda: self._claims.robust(question, arrays, mode, others, whole))
 
     def label_refuted(self, name: str, ball: LinfBall, label: int, witness: Tensor) -> bool:
         """Write the certificate of a counterexample."""
         question, arrays = _label_question(ball, label)
-        return self._keep(name, self._claims.falsified(question, arrays, witness.detach().cpu().numpy()))
+        return self._keep(name, lambda: self._claims.falsified(question, arrays, witness.detach().cpu().numpy()))
 
     def cases_proved(
         self, name: str, box: tuple[Tensor, Tensor], c: Tensor, d: Tensor, mode: str, evidence: Evidences
@@ -61,12 +71,36 @@ class CertificateDirectory:
             "d": d.where(there, d.new_ones(())).double().numpy(),
         }
         whole = lower.reshape(-1).astype(np.float64), upper.reshape(-1).astype(np.float64)
-        return self._keep(name, self._claims.robust({"region": {"kind": "box"}}, arrays, mode, evidence, whole))
+        ask = {"region": {"kind": "box"}}
+        return self._keep(name, lambda: self._claims.robust(ask, arrays, mode, evidence, whole))
 
-    def _keep(self, name: str, content: bytes | None) -> bool:
-        if content is not None:
-            _write(self.file(name), content)
-        return content is not None
+    def none(self, name: str, why: str) -> bool:
+        """Note that a verdict has no certificate, and why; always False."""
+        note_missing(self.path, name, why)
+        return False
+
+    def _keep(self, name: str, make: Callable[[], bytes]) -> bool:
+        try:
+            _write(self.file(name), make())
+        except Uncertified as error:
+            return self.none(name, str(error))
+        return True
+
+
+def note_missing(path: Path, name: str, why: str) -> None:
+    """Note in a directory that a verdict has no certificate."""
+    path.mkdir(parents=True, exist_ok=True)
+    with (path / MISSING).open("a", encoding="utf-8") as file:
+        file.write(f"{name}\t{' '.join(why.split())}\n")
+
+
+def missing(path: Path) -> dict[str, str]:
+    """Return the verdicts of a directory that have no certificate, by name, and why."""
+    if not (path / MISSING).is_file():
+        return {}
+    lines = (path / MISSING).read_text(encoding="utf-8").splitlines()
+    noted = dict(line.split("\t", 1) for line in lines if "\t" in line)
+    return {name: why for name, why in noted.items() if not (path / f"{name}.cert").is_file()}
 
 
 def _label_question(ball: LinfBall, label: int) -> tuple[dict[str, Any], Arrays]:

@@ -13,16 +13,31 @@ Floats = NDArray[np.float64]
 Signs = NDArray[np.int8]
 
 
+#: Calls of a program that are ReLUs, and flat places of some entries of each.
+Layers = tuple[tuple[str, NDArray[np.int64]], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class InnerSlopes:
+    """Lower slopes that bound entries of one value inside a network, each end by slopes of its own."""
+
+    value: str  # its name in the program
+    place: NDArray[np.int64]  # (e,) flat
+    layers: Layers  # the units that have slopes, U of them
+    slopes: Floats  # (2, e, U): of the bounds from above, and from below
+
+
 @dataclass(frozen=True, eq=False)
 class Leaves:
     """Proved sub-problems of one case by the signs of U unstable ReLUs, n of them."""
 
-    layers: tuple[tuple[str, NDArray[np.int64]], ...]  # calls of the program that are ReLUs, and entries of each
+    layers: Layers
     signs: Signs  # (n, U)
     slopes: Floats  # (n, U) lower slopes
     betas: Floats  # (n, U) multipliers of the splits
     through: Floats  # (n, U) coefficients of ReLU inputs where a linear program gave them, NaN elsewhere
     weights: Floats  # (n, S) of the case's rows
+    inner: tuple[InnerSlopes, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +56,7 @@ class Evidence:
     by: str  # "interval", "crown-ibp", "crown"; "splits", "boxes"; "": in a way that no certificate covers
     leaves: Leaves | None = None
     parts: Parts | None = None
+    why: str = ""  # there is none, in words
 
 
 #: Evidence of each proved case, by its number.
@@ -51,7 +67,8 @@ Evidences = tuple[tuple[int, Evidence], ...]
 class SignRecorder:
     """Collects the proved sub-problems of a search by signs, case by case."""
 
-    layers: tuple[tuple[str, NDArray[np.int64]], ...]
+    layers: Layers
+    inner: tuple[InnerSlopes, ...] = ()
     _found: list[tuple[Tensor, ...]] = field(default_factory=list)
 
     def add(
@@ -67,8 +84,8 @@ class SignRecorder:
         chosen = [tuple(part[each[0] == case] for part in each[1:]) for each in self._found]
         if not any(len(each[0]) for each in chosen):
             return Evidence("")
-        signs, *rest = (torch.cat(parts).numpy() for parts in zip(*chosen, strict=True))
-        return Evidence("splits", Leaves(self.layers, signs, *rest))
+        signs, slopes, betas, through, weights = (torch.cat(parts).numpy() for parts in zip(*chosen, strict=True))
+        return Evidence("splits", Leaves(self.layers, signs, slopes, betas, through, weights, self.inner))
 
 
 @dataclass

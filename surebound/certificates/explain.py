@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from surebound.checker import Rejected, check
@@ -23,6 +24,38 @@ _MODES = {
     "deployed": "every float32 execution, whatever the order of summation",
     "real": "the network over the real numbers",
 }
+
+
+@dataclass(frozen=True)
+class ProofTree:
+    """One case's tree, as a walk: a number is a split, the lower half first; -1 is a leaf."""
+
+    title: str
+    walk: tuple[int, ...]
+    names: tuple[str, ...]  # of what is split, by number
+
+
+def trees(certificate: bytes) -> list[ProofTree]:
+    """Return the trees of a certificate's proofs, of splits of ReLU inputs or of the input box."""
+    header, arrays = unpack(certificate)
+    found = []
+    for proof in header.get("proofs", ()):
+        if "tree" in proof:
+            walk = tuple(arrays[proof["tree"]].tolist())
+            case = proof["cases"][0]
+            title = f"class {case + (case >= header['label'])}" if "label" in header else f"case {case}"
+            if proof["by"] == "splits":
+                names = tuple(f"ReLU {layer}:{entry}" for layer, entry in arrays[proof["units"]].tolist())
+            else:
+                names = tuple(f"input {axis}" for axis in range(max(walk) + 1))
+            found.append(ProofTree(title, walk, names))
+    return found
+
+
+def kinds(certificate: bytes) -> str:
+    """Return what a certificate claims and by which kinds of proof."""
+    header, _ = unpack(certificate)
+    return " ".join([str(header["claim"]), *sorted({str(proof["by"]) for proof in header.get("proofs", ())})])
 
 
 def explained(certificate: bytes, network: bytes) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 import zlib
@@ -23,6 +24,11 @@ def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes
     text = json.dumps({**header, "arrays": listed}, separators=(",", ":")).encode()
     body = struct.pack("<I", len(text)) + text + b"".join(value.tobytes() for value in little.values())
     return MAGIC + zlib.compress(body, 6)
+
+
+def network_digest(network: bytes) -> str:
+    """Return the SHA-256 of a network's file as it is before it is deflated: the name that certificates have for it."""
+    return hashlib.sha256(zlib.decompress(network[len(MAGIC) :])).hexdigest()
 
 
 def pack_network(flat: Flat) -> bytes:

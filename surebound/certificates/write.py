@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surebound.certificates.evidence import Evidences, Leaves, Parts
-from surebound.certificates.files import pack, pack_network
+from surebound.certificates.evidence import Evidences, InnerSlopes, Leaves, Parts
+from surebound.certificates.files import network_digest, pack, pack_network
 from surebound.certificates.trees import box_tree, split_tree
 from surebound.checker import Rejected, check
 from surebound.errors import BoundError
@@ -19,6 +19,10 @@ from surebound.graph import Program
 from surebound.graph.flat import Flat, flatten
 
 Arrays = dict[str, NDArray[Any]]
+
+
+class Uncertified(Exception):
+    """A verdict has no certificate; the message says why, in the same words for the same reason."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,38 +38,48 @@ class Claims:
         flat = flatten(program)
         return cls(flat, pack_network(flat))
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """The name by which certificates know the network."""
-        return hashlib.sha256(self.network).hexdigest()
+        return network_digest(self.network)
 
     def robust(
         self, question: Mapping[str, Any], arrays: Arrays, mode: str, evidence: Evidences, whole: tuple[Any, Any]
-    ) -> bytes | None:
-        """Return the certificate of a proof, or None if what it rests on is not for a checker.
+    ) -> bytes:
+        """Return the certificate of a proof; Uncertified if what it rests on is not for a checker.
 
         ``mode``: "deployed" or "real"; ``question``: its region and the label, if one is asked about, as the format has
         them, and ``arrays`` theirs; ``whole``: the ends (inputs,) of the box that searches by boxes began with.
         """
-        if any(not each.by for _, each in evidence):
-            return None
+        for _, each in evidence:
+            if not each.by:
+                raise Uncertified(each.why or "what the search kept of it is not a proof")
+        failed = ""
         header = self._header(question, "robust", mode)
         for slopes in ("|u1", "<f8"):
             known = dict(arrays)
             try:
                 proofs = self._proofs(evidence, known, whole, np.dtype(slopes))
                 found = pack({**header, "proofs": proofs}, known)
-                if not any(each.leaves for _, each in evidence):
-                    return found
-                check(found, self.network)  # a search took far longer than this
-            except (BoundError, Rejected):
-                continue
-            return found
-        return None
+                if any(each.leaves or each.parts for _, each in evidence):
+                    check(found, self.network)  # a search took far longer than this
+                return found
+            except BoundError as error:
+                raise Uncertified(str(error)) from None
+            except Rejected as error:
+                failed = str(error)
+        kinds = ", ".join(sorted({each.by for _, each in evidence}))
+        reason = "the checker's bounds are not below 0" if "not below 0" in failed else failed
+        raise Uncertified(f"proved by {kinds}, but {reason}")
 
     def falsified(self, question: Mapping[str, Any], arrays: Arrays, witness: NDArray[np.float32]) -> bytes:
-        """Return the certificate of a counterexample."""
-        return pack(self._header(question, "falsified", "deployed"), {**arrays, "witness": witness})
+        """Return the certificate of a counterexample; Uncertified if it is one for some executions only."""
+        found = pack(self._header(question, "falsified", "deployed"), {**arrays, "witness": witness})
+        try:
+            check(found, self.network)
+        except Rejected:
+            raise Uncertified("the counterexample is one within rounding only") from None
+        return found
 
     def _header(self, question: Mapping[str, Any], claim: str, mode: str) -> dict[str, Any]:
         return {"claim": claim, "network": self.digest, "mode": mode, **question}
@@ -104,7 +118,29 @@ class Claims:
             named |= {"leaves": by_program.astype("<i4"), "through": given[by_program].astype("<f8")}
         if leaves.weights.shape[1] > 1:
             named["weights"] = leaves.weights[order].astype("<f8")
-        return {"by": "splits", "cases": [case], **_stored(case, named, arrays)}
+        proof = {"by": "splits", "cases": [case], **_stored(case, named, arrays)}
+        return {**proof, "inner": self._inner(leaves, dtype, arrays)} if leaves.inner else proof
+
+    def _inner(self, leaves: Leaves, dtype: np.dtype[Any], arrays: Arrays) -> list[list[Any]]:
+        """Store slopes of bounds inside the network: by the ReLU that reads the value, over the units of the leaves."""
+        column = {
+            (name, int(at)): i
+            for i, (name, at) in enumerate((name, at) for name, place in leaves.layers for at in place)
+        }
+        readers = {self.flat.steps[step]["in"][0]: relu for relu, step in enumerate(self.flat.relu_steps)}
+        found = list[list[Any]]()
+        for value in dict.fromkeys(each.value for each in leaves.inner):
+            relu = readers.get(self.flat.values.get(value, -1))
+            if relu is None:
+                continue
+            parts = [each for each in leaves.inner if each.value == value]
+            names = [f"{kind}{relu}of{len(column)}" for kind in ("entries", "inner")]
+            if names[0] not in arrays:
+                wide = np.concatenate([_spread(each, column) for each in parts], 1)
+                arrays[names[0]] = np.concatenate([each.place for each in parts]).astype("<i4")
+                arrays[names[1]] = np.round(255 * wide).astype("|u1") if dtype.kind == "u" else wide.astype("<f8")
+            found.append([relu, *names])
+        return found
 
     def _boxes(self, case: int, parts: Parts, arrays: Arrays, whole: tuple[Any, Any]) -> dict[str, Any]:
         walk, cuts, order = box_tree(parts.lower, parts.upper, whole)
@@ -112,6 +148,16 @@ class Claims:
         if parts.weights.shape[1] > 1:
             named["weights"] = parts.weights[order].astype("<f8")
         return {"by": "boxes", "cases": [case], **_stored(case, named, arrays)}
+
+
+def _spread(given: InnerSlopes, column: dict[tuple[str, int], int]) -> NDArray[np.float64]:
+    """Return slopes (2, e, U) over all units that have a column; of others the rows read nothing."""
+    found: NDArray[np.float64] = np.zeros((*given.slopes.shape[:2], len(column)))
+    units = [(name, int(at)) for name, place in given.layers for at in place]
+    for i, unit in enumerate(units):
+        if unit in column:
+            found[:, :, column[unit]] = given.slopes[:, :, i]
+    return found
 
 
 def _stored(case: int, named: Arrays, arrays: Arrays) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from surebound.cli.bounds import SOUNDNESS_HELP, Arithmetic
+from surebound.cli.exits import EXIT_ERRORS
 from surebound.cli.options import Data, DataDir, First, Form, Quiet, Target, Weights
 from surebound.cli.output import Cell, Format, percent, print_table, write_file
 from surebound.errors import InputError
@@ -75,11 +76,35 @@ def zoo(
         Path | None,
         typer.Option(help="Results of `surebound verify` on the network --as, to note.", show_default=False),
     ] = None,
+    check: Annotated[
+        str | None, typer.Option(help="Check the packaged certificates of this network.", show_default=False)
+    ] = None,
+    certified: Annotated[
+        Path | None,
+        typer.Option(help="Certificates of the network --as: package a sample of them.", show_default=False),
+    ] = None,
 ) -> None:
-    """List the networks that come with the package, with their measured errors; or package a run of yours."""
+    """List the networks that come with the package, with their measured errors; or package a run of yours.
+
+    Examples:
+
+      surebound zoo --check mnist-small-ibp-0.4
+
+      surebound verify mnist-small-ibp-0.4 --eps 1/10 --certificates proofs && surebound check proofs
+
+      surebound zoo --certified proofs --as mnist-small-ibp-0.4
+    """
     from surebound import zoo as nets
     from surebound.experiment.publish import publish, publish_verification
 
+    if check is not None:
+        _check_sample(check)
+        return
+    if certified is not None and name is not None:
+        from surebound.experiment.certified import publish_sample
+
+        typer.echo(f"wrote {publish_sample(certified, name)}")
+        return
     if verified is not None and name is not None and add is None:
         typer.echo(f"wrote {publish_verification(verified, name)}")
         return
@@ -107,6 +132,16 @@ def zoo(
         rows,
         form,
     )
+
+
+def _check_sample(name: str) -> None:
+    """Check the packaged certificates of a network, against the network as the package has it."""
+    from surebound.certificates.archive import entries
+    from surebound.cli.check import run_check
+    from surebound.experiment.certified import packaged_network, sample_of
+
+    if run_check(entries(sample_of(name)), 1, False, packaged_network(name)):
+        raise typer.Exit(EXIT_ERRORS)
 
 
 def register(app: typer.Typer) -> None:

@@ -105,7 +105,7 @@ def verify(
 
       surebound verify --onnx net.onnx --vnnlib prop.vnnlib --timeout 300 --result-file out.txt
 
-      surebound verify --instances instances.csv --out results
+      surebound verify --instances instances.csv --out results --certificates proofs
 
       surebound verify runs/mnist-small --eps 0.3
 
@@ -138,7 +138,7 @@ def verify(
     elif instances is not None:
         from surebound.cli.verify_instances import run_list
 
-        run_list(instances, onnx_dir, out, mix, form)
+        run_list(instances, onnx_dir, out, mix, form, certificates)
     else:
         from surebound.cli.verify_images import ImageRequest, run_images
 

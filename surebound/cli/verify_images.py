@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from surebound.cli.certified import tell_certificates, write_onnx
 from surebound.cli.exits import EXIT_ERRORS, EXIT_UNDER
 from surebound.cli.loading import loading
 from surebound.cli.notes import note
@@ -88,11 +89,12 @@ def run_images(asked: ImageRequest) -> None:
     if place is not None:
         note_verification(
             place, network=found.name, data=found.data, images=len(images), radii=radii,
-            cascade=stages, timeout=limit, seed=asked.seed,
+            cascade=stages, timeout=limit, seed=asked.seed, certificates=asked.certificates,
         )  # fmt: skip
     show(results, asked.form)
     if asked.certificates is not None:
-        tell_certificates(results, asked.certificates)
+        tell_certificates(sum(r.verdict.status.decided for r in results), asked.certificates)
+        write_onnx(found.model, images[:1], asked.certificates / "network.onnx")
     failed = tell_errors(results)
     if asked.fail_under is not None and too_little(results, asked.fail_under):
         raise typer.Exit(EXIT_UNDER)
@@ -120,13 +122,6 @@ def tell_errors(results: Results) -> bool:
     if reasons:
         typer.echo("surebound: they count as attackable, and are tried again by the same command", err=True)
     return bool(reasons)
-
-
-def tell_certificates(results: Results, directory: Path) -> None:
-    """Say how many verdicts have a certificate, and what to do with them."""
-    decided = [record for record in results if record.verdict.status.decided]
-    kept = len(list(directory.glob("*.cert")))
-    note(f"certificates: {kept:,} in {directory}, {len(decided):,} verdicts; surebound check {directory}")
 
 
 def store_directory(target: str, out: Path | None) -> Path | None:

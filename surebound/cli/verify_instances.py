@@ -12,7 +12,9 @@ from surebound.cli.output import Cell, Format, print_table
 WORDS = {"falsified": "sat", "robust": "unsat", "unknown": "unknown", "timeout": "timeout", "error": "error"}
 
 
-def run_list(path: Path, folder: Path | None, out: Path | None, mix: bool, form: Format) -> None:
+def run_list(
+    path: Path, folder: Path | None, out: Path | None, mix: bool, form: Format, certificates: Path | None = None
+) -> None:
     """Decide every line that the store has not settled; a table of all of them."""
     from surebound.vnnlib.instances import STORE_NAME, read_instances, run_instances
 
@@ -22,6 +24,7 @@ def run_list(path: Path, folder: Path | None, out: Path | None, mix: bool, form:
         listed,
         place,
         mix=mix,
+        certificates=certificates,
         report=lambda record: typer.echo(
             f"{listed[record.index].vnnlib.name}: {WORDS[record.verdict.status.value]}, "
             f"{record.verdict.seconds:.1f} s  {record.verdict.detail}".rstrip(),
@@ -41,6 +44,10 @@ def run_list(path: Path, folder: Path | None, out: Path | None, mix: bool, form:
     ]
     print_table(("index", "network", "query", "verdict", "stage", "seconds"), rows, form)
     typer.echo(f"results: {place / STORE_NAME}", err=True)
+    if certificates is not None:
+        from surebound.cli.certified import tell_certificates
+
+        tell_certificates(sum(row[3] == "unsat" for row in rows), certificates, "unsat instances")
     errors = [row for row in rows if row[3] == "error"]
     if errors:
         typer.echo(

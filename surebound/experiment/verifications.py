@@ -26,6 +26,7 @@ def note_verification(
     cascade: Cascade,
     timeout: float,
     seed: int,
+    certificates: Path | None = None,
 ) -> None:
     """Append a request to the store's directory, once; a report tells from it what the results are about."""
     record: dict[str, Any] = {
@@ -37,6 +38,7 @@ def note_verification(
         "stages": [repr(stage) for stage in cascade.stages],
         "timeout": None if timeout == float("inf") else timeout,
         "seed": seed,
+        **({} if certificates is None else {"certificates": str(certificates.absolute())}),
         "environment": None,
     }
     if record in [{**old, "environment": None} for old in read_verifications(directory)]:

@@ -25,7 +25,13 @@ class Flat:
     steps: list[dict[str, Any]] = field(default_factory=list)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     relus: list[str] = field(default_factory=list)  # the calls of the program that are ReLU steps, in order
+    values: dict[str, int] = field(default_factory=dict)  # numbers of the program's values
     shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)  # of values, by number, without the batch
+
+    @property
+    def relu_steps(self) -> list[int]:
+        """The places of the ReLU steps among all steps, in order."""
+        return [i for i, step in enumerate(self.steps) if step["op"] == "relu"]
 
     def add(self, op: str, inputs: list[int], **given: Any) -> int:
         """Add a step and return the number of its value; tensors become arrays."""
@@ -245,6 +251,68 @@ def _relu(call: _FlatCall) -> int:
     return call.flat.add("relu", [call.number("self")], left=slope)
 
 
+#: Curves that the checker knows, with the parameters of the operator that it knows them for.
+_CURVES: dict[str, dict[str, Any]] = {
+    "sigmoid": {}, "tanh": {}, "atan": {}, "sin": {}, "cos": {}, "erf": {}, "silu": {}, "gelu": {"approximate": "none"},
+    "softplus": {"beta": 1, "threshold": 20}, "elu": {"alpha": 1, "scale": 1, "input_scale": 1},
+}  # fmt: skip
+
+
+@_flattens(*(f"{name}.default" for name in _CURVES))
+def _curve(call: _FlatCall) -> int:
+    name = call.node.op.split(".")[1]
+    for option, known in _CURVES[name].items():
+        if call.args.get(option, known) != known:
+            raise call.refused(f"{option}={call.args[option]}; {known} is known")
+    return call.flat.add("curve", [call.number("self")], name=name)
+
+
+@_flattens("clamp.default", "clamp_min.default", "clamp_max.default", "hardtanh.default", "relu6.default")
+def _clamp(call: _FlatCall) -> int:
+    names = ("min_val", "max_val") if "hardtanh" in call.node.op else ("min", "max")
+    defaults = {"hardtanh": (-1.0, 1.0), "relu6": (0.0, 6.0)}.get(call.node.op.split(".")[1], (None, None))
+    low, high = (call.args.get(name, value) for name, value in zip(names, defaults, strict=True))
+    if any(isinstance(end, (Tensor, _Value)) for end in (low, high)):
+        raise call.refused("its ends are tensors")
+    return _between(call, call.number("self"), low, high)
+
+
+@_flattens("hardsigmoid.default")
+def _hard_sigmoid(call: _FlatCall) -> int:
+    sixth = call.flat.add("scale", [call.number("self")], scale=torch.tensor(6.0), divide=True)
+    moved = call.flat.add("add", [sixth], signs=[1], bias=torch.tensor(0.5))
+    return _between(call, moved, 0.0, 1.0)
+
+
+@_flattens("abs.default")
+def _abs(call: _FlatCall) -> int:
+    """|x| = 2 max(x, 0) - x, which rounds nothing."""
+    x = call.number("self")
+    twice = call.flat.add("scale", [_rectified(call, x)], scale=torch.tensor(2.0))
+    return call.flat.add("add", [twice, x], signs=[1, -1])
+
+
+def _between(call: _FlatCall, x: int, low: float | None, high: float | None) -> int:
+    """Keep a value between two numbers by ReLUs: max(x, a) = a + max(x - a, 0), min(x, b) = b - max(b - x, 0)."""
+    if low is not None and high is not None and low > high:
+        raise call.refused(f"between {low} and {high}")
+    for end, sign in ((low, 1), (high, -1)):
+        if end is not None and math.isfinite(end):
+            bias = torch.tensor(float(end))
+            over = call.flat.add("add", [x], signs=[sign], bias=-sign * bias) if end else x
+            if not end and sign < 0:
+                over = call.flat.add("add", [x], signs=[-1])
+            over = _rectified(call, over)
+            x = call.flat.add("add", [over], signs=[sign], bias=bias) if end or sign < 0 else over
+    return x
+
+
+def _rectified(call: _FlatCall, x: int) -> int:
+    """Add a ReLU step that is no ReLU of the program."""
+    call.flat.relus.append(f"{call.node.name}#{len(call.flat.relus)}")
+    return call.flat.add("relu", [x], left=0.0)
+
+
 def flatten(program: Program) -> Flat:
     """Return the steps of a network; GraphError names an operator that certificates do not cover."""
     graph = program.graph
@@ -259,7 +327,8 @@ def flatten(program: Program) -> Flat:
             if node.op not in FLATTENERS:
                 raise GraphError(f"{node.op} has no certificate: the checker does not know it")
             call = _FlatCall(node, _arguments(node, known), flat, value)
-            known[node.name] = _Value(FLATTENERS[node.op](call))
+            number = FLATTENERS[node.op](call)
+            known[node.name], flat.values[node.name] = _Value(number), number
             flat.shapes[len(flat.steps)] = tuple(value.shape[1:])
         return value
 

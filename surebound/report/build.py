@@ -13,7 +13,7 @@ from surebound.report.gallery import Gallery, gallery
 from surebound.report.headline import headline
 from surebound.report.pictures import counterexamples
 from surebound.report.provenance import asked, provenance, redo
-from surebound.report.source import ReportedRun, read_runs, records_json
+from surebound.report.source import ReportedRun, certified, read_runs, records_json
 from surebound.report.table import Table, write_text
 from surebound.report.verdicts import overview, radius_text, shares, stage_table
 
@@ -147,5 +147,14 @@ def _all_verdicts(runs: Sequence[ReportedRun]) -> str:
         command = f"`surebound results {runs[0].path}` lists and exports them"
         parts.append(page.paragraph(f"{total:,} verdicts are too many for a page; {command}."))
     else:
-        parts.append(page.records_section(records_json(runs)))
+        proofs = [state for run in runs for state, _ in certified(run).values()]
+        if proofs:
+            done = proofs.count("checked")
+            parts.append(
+                page.paragraph(
+                    f"{len(proofs):,} of {total:,} verdicts have a certificate; {done:,} of these are checked by "
+                    "`surebound check`, which shares no code with the search."
+                )
+            )
+        parts.append(page.records_section(records_json(runs), certificates=bool(proofs)))
     return "\n".join(parts)

@@ -79,7 +79,12 @@
       row.forEach((_, column) => {
         if (column === 0 && runs.length < 2) return;
         const td = line.insertCell();
-        td.textContent = cell(row, column) ?? "–";
+        const text = cell(row, column) ?? "–";
+        if (Array.isArray(text)) {  // a certificate: its state and where it is
+          const link = document.createElement("a");
+          [link.textContent, link.href] = text;
+          td.append(link);
+        } else td.textContent = text;
         if ([1, 2, 3, 4, 7, 8, 9].includes(column)) td.className = "n";
       });
       return line;
@@ -97,7 +102,7 @@
       const column = Number(header.dataset.column), sign = header.getAttribute("aria-sort") === "ascending" ? 1 : -1;
       const parsed = new Map(chosen.map((row) => {
         const raw = cell(row, column);
-        return [row, raw === null ? "" : typeof raw === "number" ? raw : value(raw)];
+        return [row, raw === null ? "" : typeof raw === "number" ? raw : value(String(raw))];
       }));
       chosen = [...chosen].sort((a, b) => sign * order(parsed.get(a), parsed.get(b)));
     }

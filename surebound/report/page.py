@@ -134,9 +134,10 @@ def _tile(picture: Picture) -> str:
     )
 
 
-def records_section(records: str) -> str:
+def records_section(records: str, *, certificates: bool = False) -> str:
     """The table of all verdicts; the page's script fills it from the JSON text."""
-    names = ("network", "image", "ε", "label", "prediction", "verdict", "stage", "bound", "seconds", "read as")
+    names = ["network", "image", "ε", "label", "prediction", "verdict", "stage", "bound", "seconds", "read as"]
+    names += ["certificate"] if certificates else []
     right = {1, 2, 3, 4, 7, 8, 9}
     head = "".join(
         f'<th scope="col" data-column="{i}"{" class=n" if i in right else ""}><button type="button">{n}</button></th>'

@@ -10,6 +10,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from surebound.certificates.checked import checked_files, is_checked
+from surebound.certificates.directory import certificate_name
 from surebound.errors import InputError, RunError
 from surebound.experiment.config import Config
 from surebound.experiment.metrics import read_metrics
@@ -104,17 +106,35 @@ def read_run(path: Path) -> ReportedRun:
 
 
 def records_json(runs: Sequence[ReportedRun]) -> str:
-    """Every verdict as a compact JSON text for the page's table."""
-    rows = []
+    """Every verdict as a compact JSON text for the page's table; with certificates, a link to each and its state."""
+    rows, proofs = [], list[list[str] | None]()
     for number, run in enumerate(runs):
+        found = certified(run)
         for r in run.records:
+            proofs.append(found.get((r.index, r.eps)))
             bound = r.verdict.bound
             shown = float(f"{bound:.4g}") if abs(bound) < 1e300 else None  # infinity and NaN are not JSON
             rows.append(
                 [number, r.index, str(r.eps), r.label, r.prediction, r.verdict.status.value, r.verdict.stage,
                  shown, float(f"{r.verdict.seconds:.3g}"), r.verdict.read_as]
             )  # fmt: skip
+    if any(proofs):
+        rows = [[*row, proof] for row, proof in zip(rows, proofs, strict=True)]
     return json.dumps({"runs": [run.name for run in runs], "rows": rows}, separators=(",", ":")).replace("</", "<\\/")
+
+
+def certified(run: ReportedRun) -> dict[tuple[int, Fraction], list[str]]:
+    """Return the certificates of a run's verdicts, by image and radius: "checked" or "not checked", and the address."""
+    found: dict[tuple[int, Fraction], list[str]] = {}
+    for place in dict.fromkeys(str(request["certificates"]) for request in run.requests if "certificates" in request):
+        directory = Path(place)
+        noted = checked_files(directory)
+        for r in run.records:
+            file = directory / f"{certificate_name(r.index, r.eps)}.cert"
+            if r.verdict.status.decided and file.is_file():
+                state = "checked" if is_checked(directory, file.name, noted) else "not checked"
+                found[r.index, r.eps] = [state, file.absolute().as_uri()]
+    return found
 
 
 def _is_run(path: Path) -> bool:

@@ -255,14 +255,17 @@ class _Search:
         began = time.monotonic()
         place = program, box, mode, number, question, self.workspace, self.options, tree
         splitter = SignSplitter.over(*place)
-        inner = InnerBounds(splitter.reduced, tree, time.monotonic() - began)
-        # A certificate's checker derives bounds inside the network by itself, with CROWN's slopes.
-        pool = explore(splitter, splitter.roots(), tree, never if question.certify else inner.pay)
+        inner = InnerBounds(splitter.reduced, tree, time.monotonic() - began, question.certify)
+        pool = explore(splitter, splitter.roots(), tree, inner.pay)
+        evidence = splitter.evidence()
         if len(pool) and tree.goes_on(pool):
+            again = torch.unique(pool.case)
             splitter = SignSplitter.over(*place, refine=inner.refine, wide=splitter.reduced.wide)
-            pool = explore(splitter, splitter.roots()[torch.unique(pool.case)], tree)
+            pool = explore(splitter, splitter.roots()[again], tree)
+            later = splitter.evidence(tuple(inner.found))
+            evidence |= {case: later[case] for case in again.tolist() if case in later}
         tree.settle(pool)
-        found = dataclasses.replace(tree.finding(Proof.of(mode)), evidence=splitter.evidence())
+        found = dataclasses.replace(tree.finding(Proof.of(mode)), evidence=evidence)
         return found, tree.within_rounding
 
 
@@ -299,4 +302,6 @@ def _better(known: Finding, found: Finding) -> Finding:
     """Return the later finding, with the smaller bounds of either where both rest on the same."""
     if known.margins is None or found.margins is None or known.proof is not found.proof:
         return found if found.margins is not None else known
-    return dataclasses.replace(found, margins=torch.fmin(known.margins, found.margins))
+    before = {case: each for case, each in known.evidence.items() if bool(known.margins[case] <= 0)}
+    margins = torch.fmin(known.margins, found.margins)
+    return dataclasses.replace(found, margins=margins, evidence={**found.evidence, **before})

@@ -39,7 +39,8 @@ from surebound.verdict import Status, Verdict
 #: The stages of a search, in their order; and ways to split, each of which stands for branch and bound.
 STAGES = ("bounds", "attack", "branch-and-bound", "mip")
 
-#: Takes the cases of a formula that is proved, what the proofs hold of ("deployed", "real"), and their evidence.
+#: Takes the cases of a formula that is proved, what the proofs hold of ("deployed", "real"; "": only
+#: what a solver says), and their evidence.
 Certify = Callable[[Cases, str, Evidences], None]
 
 #: What a formula is cut by first, the cheap before the dear: bounds of outputs in exact arithmetic, bounds of rows.

@@ -26,7 +26,7 @@ from surebound.search.stages.branch import BranchAndBound
 from surebound.search.stages.programs import MixedInteger
 from surebound.search.verdicts import State, advance
 from surebound.search.workspace import Workspace
-from surebound.verdict import Verdict
+from surebound.verdict import Status, Verdict
 
 
 def put_to_stages(
@@ -53,19 +53,18 @@ def put_to_stages(
             questions = _questions(problem, asked, state, seed, left, certify is not None)
             ((state, verdict),) = advance(step, questions, [state], workspace, accepted)
             if verdict is not None:
-                _tell(certify, asked.tensors, state)
+                if certify is not None and verdict.status is Status.ROBUST:
+                    _tell(certify, asked.tensors, state)
                 return verdict
             if state.timed_out == step.name:
                 break
     return state.left_open()
 
 
-def _tell(certify: Certify | None, cases: Cases, state: State) -> None:
-    """Give the evidence of a proof away, if it is one of bounds."""
-    for proof in (Proof.DEPLOYED, Proof.REAL):
-        if certify is not None and state.proves(proof):
-            certify(cases, proof.mode, state.evidence)
-            return
+def _tell(certify: Certify, cases: Cases, state: State) -> None:
+    """Give the evidence of a proof away; without a mode if it is none of bounds."""
+    mode = next((proof.mode for proof in (Proof.DEPLOYED, Proof.REAL) if state.proves(proof)), "")
+    certify(cases, mode, state.evidence)
 
 
 def _questions(

@@ -205,9 +205,9 @@ class Finding:
     by: str = ""  # the bounds that a certificate can name: "interval", "crown-ibp", "crown"
     evidence: Mapping[int, Evidence] = dataclasses.field(default_factory=dict)
 
-    def rests_on(self, case: int) -> Evidence:
-        """Return what the bound of one case rests on."""
-        return self.evidence.get(case, Evidence(self.by))
+    def rests_on(self, case: int, stage: str = "") -> Evidence:
+        """Return what the bound of one case rests on, as the stage of that name found it."""
+        return self.evidence.get(case, Evidence(self.by, why="" if self.by else f"proved by {stage} alone"))
 
 
 def nothing(count: int, detail: str = "") -> list[Finding]:

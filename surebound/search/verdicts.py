@@ -67,7 +67,7 @@ class State:
             better = np.arange(len(Proof))[:, None] >= int(finding.proof)
             bounds = np.where(better, np.fmin(bounds, new), bounds)
         news = (bounds[Proof.TOLERANCE] <= 0) & ~(self.bounds[Proof.TOLERANCE] <= 0)
-        found = tuple((int(case), finding.rests_on(int(case))) for case in news.nonzero()[0])
+        found = tuple((int(case), finding.rests_on(int(case), stage)) for case in news.nonzero()[0])
         return dataclasses.replace(
             self,
             bounds=bounds,
@@ -125,8 +125,31 @@ def advance(
     found = []
     for i, (state, finding) in enumerate(zip(states, findings, strict=True)):
         after = state.merged(finding, stage.name, share)
+        if questions.certify and after.proves(accepted):
+            after = _certified(after, questions, i, workspace)
         found.append((after, _verdict(after, finding, stage.name, questions, i, accepted)))
     return found
+
+
+def _certified(state: State, questions: Questions, i: int, workspace: Workspace) -> State:
+    """Prove cases once more that a stage proved in a way that no certificate covers, by branch and bound."""
+    from surebound.search.stages.branch import BranchAndBound, again
+
+    missing = [case for case, each in state.evidence if not each.by]
+    if not missing or any(stage == BranchAndBound.name for stage, _ in state.times):
+        return state
+    margins = torch.full_like(questions.margins, -math.inf)
+    margins[i, missing] = math.inf
+    start = time.perf_counter()
+    finding = again(dataclasses.replace(questions, margins=margins), i, workspace)
+    if finding.margins is None:
+        return state
+    after = state.merged(finding, BranchAndBound.name, time.perf_counter() - start)
+    proved = (finding.margins <= 0).tolist()
+    evidence = tuple(
+        (case, finding.rests_on(case) if not each.by and proved[case] else each) for case, each in state.evidence
+    )
+    return dataclasses.replace(state, bounds=after.bounds, times=after.times, evidence=evidence)
 
 
 def _verdict(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from surebound.certificates.directory import CertificateDirectory, open_directory
+from surebound.certificates.directory import CertificateDirectory, certificate_name, missing, open_directory
 from surebound.errors import InputError, RegionError, StoreError
 from surebound.graph import forward, program_of
 from surebound.graph.fit import evaluating
@@ -160,7 +160,9 @@ class _Verification:
         if kept is None:
             return set()
         decided = (record for record in store.records() if record.eps == radius and record.verdict.status.decided)
-        return {each.index for each in decided if not kept.file(certificate_name(each.index, each.eps)).exists()}
+        tried = missing(kept.path)
+        names = ((each.index, certificate_name(each.index, each.eps)) for each in decided)
+        return {index for index, name in names if name not in tried and not kept.file(name).exists()}
 
     def _settle(
         self, executor: Executor, radius: Fraction, done: set[int], elsewhere: Callable[[int], bool]
@@ -190,6 +192,8 @@ class _Verification:
         ball = LinfBall(self.images[index : index + 1], record.eps, self.work.setting.clip)
         if verdict.witness is not None:
             kept.label_refuted(name, ball, record.label, verdict.witness)
+        elif verdict.status is Status.ROBUST and record.proof is None:
+            kept.none(name, "proved within a solver's tolerance only")
         elif verdict.status is Status.ROBUST and record.proof is not None:
             mode, evidence = record.proof
             kept.label_proved(name, ball, record.label, mode.mode, evidence)
@@ -211,11 +215,6 @@ def executor_for(work: Work, jobs: int | None, cluster: str | Client | None) -> 
 def _certificates(model: nn.Module, images: Tensor, directory: Path) -> CertificateDirectory:
     with evaluating(model):
         return open_directory(directory, program_of(model, images[:1]))
-
-
-def certificate_name(index: int, eps: Fraction) -> str:
-    """Name the certificate of an example at a radius."""
-    return f"{index:05d}.eps-{eps.numerator}-{eps.denominator}"
 
 
 def _balls(region: LinfBall | Sequence[LinfBall]) -> list[LinfBall]:

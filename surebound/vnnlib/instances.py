@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import glob
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from surebound.errors import QueryError, SureboundError
-from surebound.graph.onnx.file import read_bytes, read_model
+from surebound.certificates.directory import missing, note_missing
+from surebound.errors import GraphError, QueryError, StoreError, SureboundError
+from surebound.graph.onnx.file import Model, read_bytes, read_model
 from surebound.search.record import Record
 from surebound.verdict import Status, Verdict
 from surebound.verify.identity import Identity, code_version
@@ -70,10 +72,13 @@ def run_instances(
     out: str | Path,
     *,
     mix: bool = False,
+    certificates: str | Path | None = None,
     report: Callable[[Record], None] | None = None,
 ) -> list[Record]:
     """Decide what the store in the directory ``out`` has not settled yet; every record of the list, in order.
 
+    ``certificates``: a directory for the certificates of unsat lines, in a folder for each network; a line that has
+    none is named in its missing.txt, with the reason.
     What is settled counts only for the files as they are now: a line whose files cannot be read or imported any more
     is an error, whatever was known of them before.
     """
@@ -83,7 +88,7 @@ def run_instances(
     listed = hashlib.sha256(repr(names).encode()).hexdigest()[:16]
     identity = Identity("several networks", f"VNN-LIB instances {listed}: no assignment exists", code_version())
     with Store.open(out / STORE_NAME, identity, mix=mix) as store:
-        for record in _missing(instances, store):
+        for record in _missing(instances, store, None if certificates is None else Path(certificates)):
             store.add([record], _CASCADE)
             if report is not None:
                 report(record)
@@ -91,16 +96,17 @@ def run_instances(
         return [record for record in store.records(eps=Fraction(0)) if record.index in wanted]
 
 
-def _missing(instances: list[Instance], store: Store) -> Iterator[Record]:
+def _missing(instances: list[Instance], store: Store, certificates: Path | None) -> Iterator[Record]:
     done = store.done(Fraction(0), _CASCADE)
+    robust = {r.index for r in store.records(eps=Fraction(0)) if r.verdict.status is Status.ROBUST}
     for each in instances:
         try:
             digest = _digest(each)
         except SureboundError as error:
             yield _record(each, Verdict(Status.ERROR, "read", detail=str(error)), "")
             continue
-        if done.get(each.index) != digest:
-            yield _record(each, _verdict(each), digest)
+        if done.get(each.index) != digest or (each.index in robust and not _certified(each, certificates)):
+            yield _record(each, _verdict(each, certificates), digest)
 
 
 def _digest(instance: Instance) -> str:
@@ -115,16 +121,45 @@ def _record(instance: Instance, verdict: Verdict, digest: str) -> Record:
     return Record(instance.index, -1, -1, Fraction(0), verdict, digest, ((verdict.stage, verdict.seconds),))
 
 
-def _verdict(instance: Instance) -> Verdict:
+def _verdict(instance: Instance, certificates: Path | None) -> Verdict:
     try:
         query = read_query(instance.vnnlib)
         needed = [each.name for each in query.networks if each.equal_to is None]
         if len(needed) != 1:
             raise QueryError(f"{instance.vnnlib} has {len(needed)} networks; a list of instances names one each")
-        answer = decide(query, {needed[0]: read_model(instance.onnx)}, instance.seconds)
+        answer = _answer(instance, query, {needed[0]: read_model(instance.onnx)}, certificates)
     except SureboundError as error:
         return Verdict(Status.ERROR, "read", detail=str(error))
     return _stored(query, answer)
+
+
+def _place(instance: Instance, certificates: Path) -> tuple[Path, str]:
+    """Return the folder and the name of a line's certificate: a folder holds those of one network."""
+    content = hashlib.sha256(read_bytes(instance.onnx)).hexdigest()[:12]
+    folder = certificates / f"{instance.onnx.name.split('.onnx')[0]}-{content}"
+    return folder, f"{instance.index:05d}-{instance.vnnlib.name.split('.vnnlib')[0]}"
+
+
+def _certified(instance: Instance, certificates: Path | None) -> bool:
+    """Has a line its certificates, or a note why not, or are none wanted?"""
+    if certificates is None:
+        return True
+    folder, name = _place(instance, certificates)
+    return name in missing(folder) or any(folder.glob(f"{glob.escape(name)}*.cert"))
+
+
+def _answer(instance: Instance, query: Query, models: dict[str, Model], certificates: Path | None) -> Answer:
+    """Decide a line, with a certificate if its network can have one."""
+    if certificates is None:
+        return decide(query, models, instance.seconds)
+    folder, name = _place(instance, certificates)
+    try:
+        return decide(query, models, instance.seconds, certificates=folder, name=name)
+    except (GraphError, StoreError) as error:  # of an operator that the checker does not know, or merged otherwise
+        answer = decide(query, models, instance.seconds)
+        if answer.status is Status.ROBUST:
+            note_missing(folder, name, str(error))
+        return answer
 
 
 def _stored(query: Query, answer: Answer) -> Verdict:

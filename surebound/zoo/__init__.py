@@ -32,6 +32,7 @@ class ZooEntry:
     seed: int = 0
     commit: str | None = None
     verification: dict[str, Any] | None = None  # radius -> what deciding the whole test set came to
+    certificates: dict[str, Any] | None = None  # the packaged sample: its digest, how many of how many
     config: dict[str, Any] | None = None  # data, model, method and plan of the run, as plain values
 
     @property

@@ -49,8 +49,8 @@ class Net:
             else:
                 assert step["op"] in ("relu", "reshape")
 
-    def bounds(self, low: Row, high: Row, linear: bool) -> list[list[tuple[Fraction, Fraction]]]:
-        """Bounds of every hidden layer's inputs."""
+    def bounds(self, low: Row, high: Row, linear: bool, inner: dict) -> list[list[tuple[Fraction, Fraction]]]:
+        """Bounds of every hidden layer's inputs; ``inner``: slopes for some of them, by layer and unit."""
         found: list[list[tuple[Fraction, Fraction]]] = []
         ends = list(zip(low, high, strict=True))
         for number, (weight, bias) in enumerate(self.layers[:-1]):
@@ -66,6 +66,10 @@ class Net:
                         top = self.upper(number, unit, bias[i], found, low, high)
                         bottom = -self.upper(number, [-w for w in unit], -bias[i], found, low, high)
                         layer[i] = max(down, bottom), min(up, top)
+            for i, (upward, downward) in inner.get(number, {}).items():
+                top = self.upper(number, weight[i], bias[i], [*found, layer], low, high, upward)
+                bottom = -self.upper(number, [-w for w in weight[i]], -bias[i], [*found, layer], low, high, downward)
+                layer[i] = max(layer[i][0], bottom), min(layer[i][1], top)
             found.append(layer)
             ends = [(max(lo, Fraction(0)), max(hi, Fraction(0))) for lo, hi in layer]
         return found
@@ -121,7 +125,7 @@ def bound(certificate: bytes, network: bytes) -> Fraction | None:
         for case in proof["cases"]:
             k = case + (case >= label)
             row = [p - q for p, q in zip(weight[k], weight[label], strict=True)]
-            known = net.bounds(low, high, proof["by"] in ("crown", "splits"))
+            known = net.bounds(low, high, proof["by"] in ("crown", "splits"), inner_of(proof, arrays))
             leaves = leaves_of(proof, arrays) if proof["by"] == "splits" else [None]
             for leaf in leaves:
                 found = net.upper(
@@ -130,6 +134,20 @@ def bound(certificate: bytes, network: bytes) -> Fraction | None:
                 if found is not None:
                     worst.append(found)
     return max(worst) if worst else None
+
+
+def inner_of(proof: dict, arrays: dict) -> dict:
+    """Slopes of bounds inside the network: layer -> unit -> those of its bounds from above and from below."""
+    found: dict = {}
+    for layer, entries, name in proof.get("inner", ()):
+        slopes, dtype = arrays[name]
+        scale, units = 255.0 if dtype == "|u1" else 1.0, [(int(a), int(b)) for a, b in arrays[proof["units"]][0]]
+        for e, unit in enumerate(arrays[entries][0]):
+            pair = [
+                {at: (0, Fraction(float(side[e][u]) / scale), 0, None) for u, at in enumerate(units)} for side in slopes
+            ]
+            found.setdefault(layer, {})[int(unit)] = pair
+    return found
 
 
 def leaves_of(proof: dict, arrays: dict) -> list[dict]:

@@ -11,12 +11,18 @@ from torch import nn
 from typer.testing import CliRunner
 
 import surebound as sb
+from surebound.certificates.directory import missing
 from surebound.certificates.explain import explained
+from surebound.certificates.files import pack
 from surebound.certificates.trees import box_tree, split_tree
-from surebound.checker import check
+from surebound.checker import Rejected, check
 from surebound.checker.checker import unpack
 from surebound.cli import build_app
 from surebound.errors import BoundError, GraphError, StoreError
+from surebound.search.cascade import Cascade
+from surebound.search.question import Finding
+from surebound.search.signs import inner
+from surebound.search.stages import BranchAndBound, Clean, CrownBounds, LinearRelaxation, branch
 
 
 def net_of(inputs: int, hidden: int, outputs: int, seed: int) -> nn.Sequential:
@@ -78,8 +84,8 @@ def test_a_directory_belongs_to_one_network(tmp_path: Path) -> None:
 
 
 def test_an_operator_that_the_checker_does_not_know_is_said_at_once(tmp_path: Path) -> None:
-    net = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid(), nn.Linear(4, 2))
-    with pytest.raises(GraphError, match="sigmoid.default has no certificate"):
+    net = nn.Sequential(nn.Linear(4, 4), nn.Softmax(1), nn.Linear(4, 2))
+    with pytest.raises(GraphError, match="softmax.* has no certificate"):
         sb.verify(net, sb.LinfBall(torch.rand(1, 4), 0), torch.tensor([0]), certificates=tmp_path)
 
 
@@ -101,6 +107,55 @@ def test_specifications_of_several_rows(stages: tuple[str, ...], tmp_path: Path)
         kinds |= {proof["by"] for proof in header["proofs"]}
     assert proved >= 3
     assert kinds & {"splits", "boxes"}
+
+
+@pytest.mark.parametrize("kind", ["paper", "alpha-crown", "wong", "lp"])
+def test_what_others_proved_is_proved_again(kind: str, tmp_path: Path) -> None:
+    """A solver's word and slopes that nobody kept are no evidence; branch and bound finds some, and proves more."""
+    stages = {"lp": LinearRelaxation()}.get(kind) or CrownBounds(kind)
+    cascade = kind if kind == "paper" else Cascade(kind, (Clean(), stages))
+    net, x = net_of(6, 8, 3, 0), torch.rand(2, 6, generator=torch.Generator().manual_seed(1))
+    results = sb.verify(net, sb.LinfBall(x, "1/20", clip=(0, 1)), net(x).argmax(1), cascade, certificates=tmp_path)
+    robust = [record for record in results if record.verdict.status is sb.Status.ROBUST]
+    assert robust and all(record.verdict.float_sound for record in robust)
+    assert [found[0] for found in checked(tmp_path)].count("robust") == len(robust)
+    assert not missing(tmp_path)
+
+
+def test_why_there_is_no_certificate_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(branch, "again", lambda *_: Finding())
+    net, x = net_of(6, 8, 3, 3), torch.rand(3, 6, generator=torch.Generator().manual_seed(2))
+    ask = {"out": tmp_path / "store", "certificates": tmp_path / "proofs"}
+    cascade = Cascade("slopes", (CrownBounds("alpha-crown"),))
+    for _ in range(2):  # it is not tried again
+        sb.verify(net, sb.LinfBall(x, "1/100", clip=(0, 1)), net(x).argmax(1), cascade, **ask)
+        lines = (tmp_path / "proofs" / "missing.txt").read_text().splitlines()
+        assert lines == [f"{i:05d}.eps-1-100\tproved by crown alone" for i in range(3)]
+    assert set(missing(tmp_path / "proofs").values()) == {"proved by crown alone"}
+
+
+def test_bounds_inside_the_network_are_evidence_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slopes of inner bounds are kept where a search goes on with them; without them the tree proves nothing."""
+    for name, value in {"_AFTER": 4, "_PATIENCE": 0.0, "_LONG": 0.0}.items():
+        monkeypatch.setattr(inner, name, value)
+    net = net_of(6, 16, 3, 3)
+    x = torch.rand(3, 6, generator=torch.Generator().manual_seed(1))
+    cascade = Cascade("search", (BranchAndBound(splits=("relu-splitting",)),))
+    sb.verify(net, sb.LinfBall(x, "1/6", clip=(0, 1)), net(x).argmax(1), cascade, certificates=tmp_path)
+    assert not missing(tmp_path)
+    network, found, needed = (tmp_path / "network.net").read_bytes(), 0, 0
+    for file in tmp_path.glob("*.cert"):
+        check(file.read_bytes(), network)
+        header, arrays = unpack(file.read_bytes())
+        header.pop("arrays")
+        if not any(proof.pop("inner", None) for proof in header.get("proofs", ())):
+            continue
+        found += 1
+        try:
+            check(pack(header, arrays), network)
+        except Rejected:
+            needed += 1
+    assert found and needed
 
 
 def test_trees_are_found_from_their_leaves() -> None:

@@ -115,9 +115,29 @@ def over_the_reals(certificate: bytes) -> bytes:
     return pack({**header, "mode": "real"}, arrays)
 
 
+def with_inner(certificate: bytes, network: bytes, seed: int) -> bytes:
+    """Give every tree slopes for bounds inside the network: any will do."""
+    header, arrays = unpack(certificate)
+    header.pop("arrays")
+    arrays, rng = dict(arrays), np.random.default_rng(seed)
+    steps, weights = (part for part in unpack(network))
+    relus = [i for i, step in enumerate(steps["steps"]) if step["op"] == "relu"]
+    for number, proof in enumerate(header["proofs"]):
+        if proof["by"] == "splits" and len(arrays[proof["units"]]):
+            proof["inner"] = []
+            for relu, i in list(enumerate(relus))[1:]:
+                entries = rng.permutation(len(weights[steps["steps"][i - 1]["weight"]]))[:4].astype("<i4")
+                slopes = rng.integers(0, 256, (2, len(entries), len(arrays[proof["units"]])), dtype=np.uint8)
+                names = [f"{kind}{number}.{relu}" for kind in ("entries", "inner")]
+                arrays |= dict(zip(names, (entries, slopes), strict=True))
+                proof["inner"].append([relu, *names])
+    return pack(header, arrays)
+
+
 def test_agrees_with_the_second_checker(proofs: tuple[bytes, list[bytes]]) -> None:
     network, found = proofs
     compared = 0
+    found = [*found, *(with_inner(each, network, i) for i, each in enumerate(found) if "splits" in kinds(each))]
     for each in found:
         if unpack(each)[0]["claim"] != "robust" or "boxes" in kinds(each):
             continue
@@ -199,8 +219,9 @@ def test_whatever_is_changed_it_is_rejected_or_true(tmp_path: Path) -> None:
         for eps in ("1/50", "1/8", "1/3"):
             path = tmp_path / f"{seed}"
             found = certificates(net, x, eps, path)
-        pool += [(net, (path / "network.net").read_bytes(), over_the_reals(each)) for each in found
-                 if unpack(each)[0]["claim"] == "robust"]  # fmt: skip
+        network = (path / "network.net").read_bytes()
+        pool += [(net, network, over_the_reals(each)) for each in found if unpack(each)[0]["claim"] == "robust"]
+        pool += [(net, network, with_inner(each, network, 0)) for _, _, each in pool if "splits" in kinds(each)]
     assert len(pool) > 40
     for _ in range(1000):
         net, network, certificate = rng.choice(pool)

@@ -14,6 +14,7 @@ import torch
 from typer.testing import CliRunner, Result
 
 from surebound import data
+from surebound.certificates.checked import digest_of, note_checked
 from surebound.cli import build_app
 from surebound.errors import InputError
 from surebound.experiment.target import load
@@ -23,7 +24,7 @@ from surebound.report.figure import Figure
 from surebound.report.gallery import Picture, difference_pixels, gallery, image_pixels
 from surebound.report.headline import headline
 from surebound.report.provenance import asked
-from surebound.report.source import read_run, read_runs
+from surebound.report.source import ReportedRun, certified, read_run, read_runs, records_json
 from surebound.report.verdicts import shares
 from surebound.verdict import Status, Verdict
 from surebound.verify import Record, Store
@@ -214,3 +215,18 @@ def test_figures_are_reproducible_and_follow_the_theme() -> None:
     assert figure.render("svg") == figure.render("svg")
     inline = figure.inline()
     assert "var(--ink)" in inline and "http" not in inline and "&lt;c&gt;" in inline
+
+
+def test_proved_images_link_to_their_certificates(tmp_path: Path) -> None:
+    record = Record(3, 1, 1, Fraction(1, 10), Verdict(Status.ROBUST, "interval", -0.5), "x")
+    run = ReportedRun(tmp_path, "net", records=(record,), requests=({"certificates": str(tmp_path)},))
+    assert certified(run) == {} and "cert" not in records_json([run])
+    file = tmp_path / "00003.eps-1-10.cert"
+    file.write_bytes(b"proof")
+    assert certified(run) == {(3, Fraction(1, 10)): ["not checked", file.as_uri()]}
+    note_checked(tmp_path, {file.name: digest_of(b"proof")})
+    assert certified(run)[3, Fraction(1, 10)][0] == "checked" and f'["checked","{file.as_uri()}"]' in records_json(
+        [run]
+    )
+    file.write_bytes(b"another")
+    assert certified(run)[3, Fraction(1, 10)][0] == "not checked"

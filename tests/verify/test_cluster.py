@@ -16,10 +16,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from surebound.certificates.directory import missing
+from surebound.checker import check
 from surebound.errors import InputError, MissingExtraError, VerificationError
 from surebound.region import LinfBall
 from surebound.search.cascade import cascade
-from surebound.search.stages import Clean, PgdAttack
+from surebound.search.stages import Clean, IntervalBounds, PgdAttack
 from surebound.search.verdicts import Setting
 from surebound.verdict import Status
 from surebound.verify import Cascade, Progress, Results, verify
@@ -101,6 +103,17 @@ def processes() -> Iterator[Processes]:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect, "CONNECT_SECONDS", 60.0)  # the scheduler may be starting still
     monkeypatch.setattr(connect, "FIRST_WORKER_SECONDS", 60.0)
+
+
+def test_certificates_of_what_workers_proved(processes: Processes, tmp_path: Path) -> None:
+    """Evidence comes back with the verdicts; the files are written where the question was asked."""
+    region, labels = around("1/50")
+    stages = Cascade("c", (Clean(), IntervalBounds(), PgdAttack(20, 2)))
+    results = verify(steep(), region, labels, stages, cluster=processes.address, certificates=tmp_path)
+    decided = sum(record.verdict.status.decided for record in results)
+    network = (tmp_path / "network.net").read_bytes()
+    claims = [check(file.read_bytes(), network)[0] for file in tmp_path.glob("*.cert")]
+    assert decided == len(claims) + len(missing(tmp_path)) and "robust" in claims
 
 
 def assert_same(found: Results, expected: Results) -> None:

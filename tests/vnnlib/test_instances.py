@@ -49,3 +49,16 @@ def test_the_command_says_so_by_its_exit_code(listed: Path) -> None:
     done = CliRunner().invoke(build_app(), given)
     assert done.exit_code == EXIT_ERRORS
     assert "unsat" not in done.output and "1 of 1 instances ended in an error" in done.output
+
+
+def test_unsat_lines_have_certificates(listed: Path) -> None:
+    """Also those that were decided before without; of a network that the checker does not know, a note says why."""
+    assert statuses(listed) == ["robust"]
+    given = ["verify", "--instances", str(listed / "instances.csv"), "--out", str(listed / "out"),
+             "--certificates", str(listed / "proofs")]  # fmt: skip
+    done = CliRunner().invoke(build_app(), given)
+    assert done.exit_code == 0 and "certificates: 1 in" in done.output
+    done = CliRunner().invoke(build_app(), ["check", str(listed / "proofs")])
+    assert done.exit_code == 0 and done.stdout.startswith("1 valid, 0 rejected")
+    (file,) = (listed / "proofs").rglob("*.cert")
+    assert file.name == "00000-q.cert" and (file.parent / "network.net").is_file()

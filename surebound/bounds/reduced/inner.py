@@ -7,6 +7,8 @@ reference: Xu et al. 2021 (alpha-CROWN with optimised intermediate bounds); here
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -24,10 +26,12 @@ _LIVE = 16
 _GOAL = -1e-4  # heuristic: when to stop
 
 
-def optimised_bounds(reduced: Reduced, adam: Adam, memory: int) -> Interval:
+def optimised_bounds(
+    reduced: Reduced, adam: Adam, memory: int, note: Callable[[Tensor], None] | None = None
+) -> Interval:
     """Bound the reduced network's outputs (R,) soundly, the slopes of each end optimised for itself.
 
-    A few rows at a time, so that arrays keep to ``memory`` bytes.
+    A few rows at a time, so that arrays keep to ``memory`` bytes. ``note`` is given the slopes (2, R, U).
     """
     rows, count = reduced.outputs, len(reduced.outputs)
     a, offset = torch.cat([rows.up, -rows.low]), torch.cat([rows.up_offset, -rows.low_offset])
@@ -35,13 +39,15 @@ def optimised_bounds(reduced: Reduced, adam: Adam, memory: int) -> Interval:
     slopes = torch.cat([layer.slope for layer in reduced.layers]).float() if reduced.layers else a.new_zeros(0).float()
     at_once = max(1, memory // (_LIVE * 8 * max(1, exact.columns)))
     found = [_upper(fast, exact, a[i], offset[i], slopes, adam) for i in torch.split(torch.arange(2 * count), at_once)]
-    upper = round_up(nothing_known(torch.cat(found)), reduced.lower.dtype)
+    if note is not None:
+        note(torch.cat([alphas for _, alphas in found]).reshape(2, count, -1))
+    upper = round_up(nothing_known(torch.cat([bound for bound, _ in found])), reduced.lower.dtype)
     return Interval(-upper[count:], upper[:count])
 
 
-def _upper(fast: Passes, exact: Passes, a: Tensor, offset: Tensor, slopes: Tensor, adam: Adam) -> Tensor:
-    """Bound a.v + offset, a (R, V), offset (R,), from above, starting from slopes (U,): (R,) float64."""
+def _upper(fast: Passes, exact: Passes, a: Tensor, offset: Tensor, slopes: Tensor, adam: Adam) -> tuple[Tensor, Tensor]:
+    """Bound a.v + offset, a (R, V), offset (R,), from above, starting from slopes (U,): (R,) float64, slopes (R, U)."""
     alphas = slopes.repeat(len(a), 1)
     start = Multipliers(torch.zeros(alphas.shape, dtype=torch.int8), alphas, torch.zeros_like(alphas))
     best, _ = descend(fast, a.float(), offset.float(), start, adam, _GOAL)
-    return exact.upper(exact.pull(a.double(), offset, best.to(torch.float64)))
+    return exact.upper(exact.pull(a.double(), offset, best.to(torch.float64))), best.alphas

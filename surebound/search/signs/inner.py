@@ -17,6 +17,7 @@ from surebound.bounds.linear.alpha import Adam
 from surebound.bounds.linear.intermediate import MEMORY
 from surebound.bounds.reduced.inner import optimised_bounds
 from surebound.bounds.reduced.network import Reduced
+from surebound.certificates.evidence import InnerSlopes
 from surebound.interval import Interval
 from surebound.search.branch_and_bound import Tree
 
@@ -32,11 +33,16 @@ _ADAM = Adam(steps=20, alpha_rate=0.1, decay=0.96)
 
 
 class InnerBounds:
-    """Optimised bounds of a search's network; ``seconds``: what its first reduction took."""
+    """Optimised bounds of a search's network; ``seconds``: what its first reduction took.
 
-    def __init__(self, reduced: Reduced, tree: Tree, seconds: float) -> None:
+    ``certify``: keep the slopes that bounds rest on.
+    """
+
+    def __init__(self, reduced: Reduced, tree: Tree, seconds: float, certify: bool = False) -> None:
+        self._certify = certify
         self._tree, self._began, self._seconds = tree, time.monotonic(), seconds
         self._end: float | None = None
+        self.found: list[InnerSlopes] = []  # what the bounds rest on
         # Inputs of the first layer are bounded exactly already.
         self._any = any(layer.rows.up.shape[1] > len(reduced.lower) for layer in reduced.layers)
 
@@ -54,4 +60,9 @@ class InnerBounds:
         if not reduced.layers or time.monotonic() > self._end:
             nothing = torch.full((len(place),), math.inf, dtype=reduced.lower.dtype)
             return Interval(-nothing, nothing)
-        return optimised_bounds(reduced, _ADAM, MEMORY)
+        layers = tuple((layer.name, layer.place.numpy()) for layer in reduced.layers)
+
+        def note(slopes: Tensor) -> None:
+            self.found.append(InnerSlopes(source, place.numpy(), layers, slopes.double().numpy()))
+
+        return optimised_bounds(reduced, _ADAM, MEMORY, note if self._certify else None)

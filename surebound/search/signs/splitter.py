@@ -19,7 +19,7 @@ from surebound.bounds.reduced.network import Reduced
 from surebound.bounds.reduced.passes import Multipliers, Pass, Passes
 from surebound.bounds.reduced.reduction import Refine, reduce_network
 from surebound.bounds.reduced.targets import TargetRow, Targets
-from surebound.certificates.evidence import Evidence, SignRecorder
+from surebound.certificates.evidence import Evidence, InnerSlopes, SignRecorder
 from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.numerics import SOLVER_FEASIBILITY, Soundness, proved
@@ -72,9 +72,12 @@ class SignSplitter:
         layers = tuple((layer.name, layer.place.numpy()) for layer in reduced.layers)
         self._recorder = SignRecorder(layers) if question.certify else None
 
-    def evidence(self) -> dict[int, Evidence]:
-        """Return what the proofs of the cases rest on, if that was to be kept."""
-        return {} if self._recorder is None else {n: self._recorder.evidence(n) for n in range(len(self.valid))}
+    def evidence(self, inner: tuple[InnerSlopes, ...] = ()) -> dict[int, Evidence]:
+        """Return what the proofs of the cases rest on, if that was to be kept; ``inner``: and bounds inside."""
+        if self._recorder is None:
+            return {}
+        kept = dataclasses.replace(self._recorder, inner=inner)
+        return {n: kept.evidence(n) for n in range(len(self.valid))}
 
     @classmethod
     def over(
