@@ -26,7 +26,7 @@ NETWORKS, MANIFEST, ONNX = "networks/", "manifest.json", "network.onnx"
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredCertificate:
     """One certificate of a directory, at any depth, or of an archive."""
 
     place: Path
@@ -41,11 +41,11 @@ class Entry:
         return file.read_bytes(), network.read_bytes() if network.is_file() else b""
 
 
-def entries(place: Path) -> list[Entry]:
+def entries(place: Path) -> list[StoredCertificate]:
     """Return the certificates of a directory or an archive, by name."""
     if place.is_dir():
-        return [Entry(place, path.relative_to(place).as_posix()) for path in sorted(place.rglob("*.cert"))]
-    return [Entry(place, name) for name in sorted(_archive(place).members) if name.endswith(".cert")]
+        return [StoredCertificate(place, path.relative_to(place).as_posix()) for path in sorted(place.rglob("*.cert"))]
+    return [StoredCertificate(place, name) for name in sorted(_archive(place).members) if name.endswith(".cert")]
 
 
 def pack_archive(place: Path, archive: Path, names: Iterable[str] | None = None, *, networks: bool = True) -> int:
@@ -53,7 +53,7 @@ def pack_archive(place: Path, archive: Path, names: Iterable[str] | None = None,
 
     The networks are in it once each, under their digests, unless ``networks`` is False; so is ``network.onnx``.
     """
-    chosen = [Entry(place, name) for name in names] if names is not None else entries(place)
+    chosen = [StoredCertificate(place, name) for name in names] if names is not None else entries(place)
     partial = archive.with_name(f".{archive.name}.partial")
     kept, why = dict[str, bytes](), dict[str, str]()
     with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:

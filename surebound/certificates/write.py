@@ -127,10 +127,9 @@ class Claims:
             (name, int(at)): i
             for i, (name, at) in enumerate((name, at) for name, place in leaves.layers for at in place)
         }
-        readers = {self.flat.steps[step]["in"][0]: relu for relu, step in enumerate(self.flat.relu_steps)}
         found = list[list[Any]]()
         for value in dict.fromkeys(each.value for each in leaves.inner):
-            relu = readers.get(self.flat.values.get(value, -1))
+            relu = self.flat.readers.get(self.flat.values.get(value, -1))
             if relu is None:
                 continue
             parts = [each for each in leaves.inner if each.value == value]

@@ -14,7 +14,7 @@ from surebound.cli.notes import note
 from surebound.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
-    from surebound.certificates.archive import Entry
+    from surebound.certificates.archive import StoredCertificate
 
 
 def register(app: typer.Typer) -> None:
@@ -68,7 +68,7 @@ def check(
         note(f"archive: {count:,} certificates in {pack}, {pack.stat().st_size / 1e6:.1f} MB")
 
 
-def run_check(entries: list[Entry], jobs: int, exact: bool, network: bytes | None = None) -> int:
+def run_check(entries: list[StoredCertificate], jobs: int, exact: bool, network: bytes | None = None) -> int:
     """Check certificates and say how many are valid; return how many are rejected."""
     from surebound.certificates.checked import note_checked
     from surebound.cli.bar import Bar
@@ -96,7 +96,7 @@ def run_check(entries: list[Entry], jobs: int, exact: bool, network: bytes | Non
     return rejected
 
 
-def found_entries(place: Path) -> list[Entry]:
+def found_entries(place: Path) -> list[StoredCertificate]:
     """Return the certificates of a directory or an archive; InputError if there are none."""
     from surebound.certificates.archive import entries
 
@@ -106,7 +106,7 @@ def found_entries(place: Path) -> list[Entry]:
     return found
 
 
-def _checked(entry: Entry, exact: bool, network: bytes | None) -> tuple[str, str, int]:
+def _checked(entry: StoredCertificate, exact: bool, network: bytes | None) -> tuple[str, str, int]:
     """Return what is wrong with a certificate, its digest and its size."""
     from surebound.certificates.checked import digest_of
     from surebound.checker import Rejected
@@ -120,7 +120,7 @@ def _checked(entry: Entry, exact: bool, network: bytes | None) -> tuple[str, str
     return "", digest_of(content), len(content)
 
 
-def _compare(place: Path, entry: Entry, onnx: Path | None) -> None:
+def _compare(place: Path, entry: StoredCertificate, onnx: Path | None) -> None:
     """Compare the network with an ONNX file, if there is one."""
     import importlib.util
 

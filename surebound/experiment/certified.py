@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from surebound import zoo
-from surebound.certificates.archive import Entry, entries, pack_archive
+from surebound.certificates.archive import StoredCertificate, entries, pack_archive
 from surebound.certificates.explain import kinds
 from surebound.certificates.files import network_digest
 from surebound.certificates.write import Claims
@@ -61,9 +61,9 @@ def _path(name: str) -> Path:
     return zoo.NETS_DIRECTORY / f"{name}.proofs.zip"
 
 
-def _chosen(found: list[Entry]) -> Iterator[Entry]:
+def _chosen(found: list[StoredCertificate]) -> Iterator[StoredCertificate]:
     """Yield certificates whose sizes add up to the limit: one of each kind of proof after the other."""
-    by_kind: dict[str, list[Entry]] = {}
+    by_kind: dict[str, list[StoredCertificate]] = {}
     for each in found:
         by_kind.setdefault(kinds(each.read()[0]), []).append(each)
     left, queues = SAMPLE_BYTES, [iter(each) for _, each in sorted(by_kind.items())]

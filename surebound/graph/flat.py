@@ -25,13 +25,9 @@ class Flat:
     steps: list[dict[str, Any]] = field(default_factory=list)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     relus: list[str] = field(default_factory=list)  # the calls of the program that are ReLU steps, in order
+    readers: dict[int, int] = field(default_factory=dict)  # numbers of values that ReLU steps read -> which ReLU
     values: dict[str, int] = field(default_factory=dict)  # numbers of the program's values
     shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)  # of values, by number, without the batch
-
-    @property
-    def relu_steps(self) -> list[int]:
-        """The places of the ReLU steps among all steps, in order."""
-        return [i for i, step in enumerate(self.steps) if step["op"] == "relu"]
 
     def add(self, op: str, inputs: list[int], **given: Any) -> int:
         """Add a step and return the number of its value; tensors become arrays."""
@@ -43,6 +39,8 @@ class Flat:
                 step[name] = key
             elif value is not None:
                 step[name] = value
+        if op == "relu":
+            self.readers[inputs[0]] = len(self.relus) - 1
         self.steps.append(step)
         return len(self.steps)
 
@@ -286,7 +284,7 @@ def _hard_sigmoid(call: _FlatCall) -> int:
 
 @_flattens("abs.default")
 def _abs(call: _FlatCall) -> int:
-    """|x| = 2 max(x, 0) - x, which rounds nothing."""
+    """Add the steps of |x| = 2 max(x, 0) - x, which rounds nothing."""
     x = call.number("self")
     twice = call.flat.add("scale", [_rectified(call, x)], scale=torch.tensor(2.0))
     return call.flat.add("add", [twice, x], signs=[1, -1])
