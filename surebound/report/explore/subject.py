@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from surebound.certificates.directory import certificate_name
 from surebound.errors import InputError, SureboundError
 from surebound.experiment.target import load_target
 from surebound.graph import forward
@@ -17,7 +18,7 @@ from surebound.report.originals import OTHERS, class_names, find_examples, origi
 from surebound.report.source import ReportedRun, read_run
 from surebound.train.examples import Examples
 from surebound.verify import Record, Store
-from surebound.verify.run import STORE_NAME, certificate_name, identity_of
+from surebound.verify.run import STORE_NAME, identity_of
 
 #: Steps of the slider from 0 to a quarter beyond the largest radius that was asked about.
 STEPS = 15
