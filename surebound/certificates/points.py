@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,10 +12,12 @@ from surebound.errors import InputError
 
 Floats = NDArray[np.float64]
 
+_network = functools.lru_cache(2)(CheckedNetwork)
+
 
 def point_bounds(network: bytes, x: NDArray[np.float32]) -> tuple[Floats, Floats]:
     """Bound the outputs (K,) of every float32 execution of a certificates' network at a point of so many numbers."""
-    checked = CheckedNetwork(network, Numbers(exact=False, deployed=True))
+    checked = _network(network, Numbers(exact=False, deployed=True))
     if x.size != int(np.prod(checked.shapes[0])):
         raise InputError(f"a point of {x.size} numbers; the network takes {checked.shapes[0]}")
     point = x.astype(np.float64).reshape(1, *checked.shapes[0])

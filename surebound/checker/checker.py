@@ -27,12 +27,9 @@ Given = dict[int, tuple[Array, ...]]  # by steps or values: what a certificate g
 
 MAGIC = b"surebound-certificate 1\n"
 LARGEST_FILE, LARGEST = 1 << 30, 2.0**200  # bytes of a file, unpacked; number in a file
-ROWS_BYTES = 1 << 26  # of one batch of rows on their way back through the network
-NODES = 32  # pieces of a curve between the ends of its argument (8)
+ROWS_BYTES, NODES = 1 << 26, 32  # of a batch of rows on their way back; pieces of a curve between its ends (8)
 FLOOR, TINY = 2.0**-100, 2.0**-800  # more than underflow loses, if rounding of it is paid; of our own sums (2)
-OVERFLOW = 1e38  # sums of float32 beyond this may overflow in some order
-U32, U64 = Fraction(1, 2**24), Fraction(1, 2**53)
-
+OVERFLOW, U32, U64 = 1e38, Fraction(1, 2**24), Fraction(1, 2**53)  # sums beyond it may overflow; unit roundoffs
 
 _ERF, _ERFC = (np.vectorize(f, otypes=[float]) for f in (math.erf, math.erfc))
 
@@ -417,14 +414,16 @@ class CheckedNetwork:
 def region_of(region: dict[str, Any], arrays: dict[str, Array]) -> Box:
     """Return the ends of the region, in rationals."""
     names = ("center", "center") if region["kind"] == "ball" else ("lower", "upper")
-    low, high = (Numbers(True, False).of(arrays[name]) for name in names)
+    both = np.stack([arrays[name] for name in names])
+    ends, place = np.unique(both.reshape(2, -1), axis=1, return_inverse=True)  # an image has few different numbers
+    low, high = Numbers(True, False).of(ends)
     if region["kind"] == "ball":
         low, high = low - ratio(region["eps"]), high + ratio(region["eps"])
         if region["clip"] is not None:
             first, last = (np.array(ratio(end), dtype=object) for end in region["clip"])
             low, high = (np.minimum(np.maximum(end, first), last) for end in (low, high))
-    need(low.shape == high.shape and (low <= high).all(), "an empty region")
-    return low[None], high[None]
+    need((low <= high).all(), "an empty region")
+    return low[place.reshape(-1)].reshape(1, *both.shape[1:]), high[place.reshape(-1)].reshape(1, *both.shape[1:])
 
 
 def cases_of(header: dict[str, Any], arrays: dict[str, Array], outputs: int, number: Numbers) -> tuple[Array, Array]:
