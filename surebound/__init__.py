@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from surebound.experiment.train import train
     from surebound.graph import forget
     from surebound.interval import Interval
+    from surebound.norm_ball import L1Ball, L2Ball
     from surebound.numerics import Soundness
     from surebound.region import Box, LinfBall
     from surebound.rules.support import Support, check
@@ -44,6 +45,8 @@ _HOMES = {
     "Cascade": "surebound.search.cascade:Cascade",
     "Evaluation": "surebound.train:Evaluation",
     "Interval": "surebound.interval:Interval",
+    "L1Ball": "surebound.norm_ball:L1Ball",
+    "L2Ball": "surebound.norm_ball:L2Ball",
     "LinearBounds": "surebound.bounds.linear.crown:LinearBounds",
     "LinearSpec": "surebound.spec:LinearSpec",
     "LinfBall": "surebound.region:LinfBall",
@@ -86,6 +89,8 @@ __all__ = [
     "Cascade",
     "Evaluation",
     "Interval",
+    "L1Ball",
+    "L2Ball",
     "LinearBounds",
     "LinearSpec",
     "LinfBall",

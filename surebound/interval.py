@@ -112,6 +112,10 @@ class Interval:
             return Interval(move(self._lower), move(self._upper))
         return Interval.around(move(self.center), move(self.radius))
 
+    def take(self, index: slice | Tensor) -> Interval:
+        """Return some of the examples, along the first axis."""
+        return self.select(lambda v: v[index])
+
     def detach(self) -> Interval:
         """Return the same bounds without gradients."""
         return Interval(self.lower.detach(), self.upper.detach())

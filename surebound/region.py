@@ -16,6 +16,7 @@ from surebound.errors import RadiusWarning, RegionError
 from surebound.interval import Interval
 from surebound.kernels import ends
 from surebound.markup import facts
+from surebound.norm_ball import L1Ball, L2Ball
 from surebound.numerics import Soundness, exact_fraction, float_up, round_up
 
 
@@ -165,7 +166,7 @@ class LinfBall:
         return facts("LinfBall", values)
 
 
-Region = Box | LinfBall
+Region = Box | LinfBall | L2Ball | L1Ball
 
 
 def warn_if_wide(radii: Iterable[Fraction], clip: tuple[float, float] | None) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "surebound"
 
-VALUES = frozenset({"affine", "errors", "flags", "markup", "numerics", "interval", "region", "spec", "verdict"})
+VALUES = frozenset(
+    {"affine", "errors", "flags", "markup", "numerics", "interval", "norm_ball", "region", "spec", "verdict"}
+)
 ENGINE = VALUES | {"kernels", "graph", "rules", "bounds"}
 BESIDE = VALUES | {"data", "models"}
 SEARCH = ENGINE | BESIDE | {"attack", "solvers", "search", "certificates"}

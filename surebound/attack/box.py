@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from surebound.errors import RegionError
+from surebound.norm_ball import NormBall
 from surebound.numerics import exact_fraction, float_up, next_down, next_up
 from surebound.region import Box, Region, project
 
@@ -26,6 +27,7 @@ class InnerBox:
     lower: Tensor  # (B, ...)
     upper: Tensor  # (B, ...)
     reference: Tensor  # (B, ...)
+    ball: NormBall | None = None  # of another norm, inside of the box
 
     @classmethod
     def of(cls, region: Region) -> InnerBox:
@@ -36,6 +38,9 @@ class InnerBox:
         >>> Fraction(box.upper.item()) - Fraction(box.reference.item()) <= Fraction(1, 10)
         True
         """
+        if isinstance(region, NormBall):
+            around = cls.of(region.box)
+            return cls(around.lower, around.upper, around.reference, region)
         if isinstance(region, Box):
             lower, upper = region.lower.detach().clone(), region.upper.detach().clone()
             _check_finite(lower, upper)
@@ -52,10 +57,48 @@ class InnerBox:
         return cls(lower, upper, x)
 
     def __getitem__(self, index: Tensor) -> InnerBox:
-        return InnerBox(self.lower[index], self.upper[index], self.reference[index])
+        ball = None if self.ball is None else self.ball[index]
+        return InnerBox(self.lower[index], self.upper[index], self.reference[index], ball)
+
+    def nearest(self, x: Tensor) -> Tensor:
+        """Return points of the box close to x (B, ...), and of the ball but for rounding, if there is one."""
+        found = project(x, self.lower, self.upper)
+        return found if self.ball is None else _towards(found, self.reference, self.ball)
+
+    def settled(self, x: Tensor) -> Tensor:
+        """Return points close to x (B, ...) that lie in the region exactly; the reference where none is found."""
+        found = self.nearest(x)
+        if self.ball is None:
+            return found
+        for _ in range(8):
+            out = ~self.ball.contains(found)
+            if not bool(out.any()):
+                return found
+            # heuristic: a little shorter; what is still outside then is looked at again
+            shorter = project(torch.lerp(self.reference, found, 1 - 2.0**-18), self.lower, self.upper)
+            found = torch.where(out.view(-1, *[1] * (x.dim() - 1)), shorter, found)
+        out = ~self.ball.contains(found)
+        return torch.where(out.view(-1, *[1] * (x.dim() - 1)), self.reference, found)
 
     def __len__(self) -> int:
         return int(self.lower.shape[0])
+
+
+def _towards(x: Tensor, origin: Tensor, ball: NormBall) -> Tensor:
+    """Move points (B, ...) into balls around their origins: along the ray (l2), or to the closest point (l1)."""
+    moved = (x.double() - origin.double()).flatten(1)  # (B, n)
+    reach = float(ball.eps)
+    if ball.norm == 2:
+        size = moved.norm(dim=1, keepdim=True)
+        inside = torch.where(size > reach, moved * (reach / size), moved)
+    else:
+        ordered = moved.abs().sort(dim=1, descending=True).values
+        count = torch.arange(1, moved.shape[1] + 1, dtype=moved.dtype, device=moved.device)
+        cut = (ordered.cumsum(1) - reach) / count  # Duchi et al. 2008, figure 1
+        last = (ordered > cut).sum(1, keepdim=True).clamp(min=1) - 1
+        level = cut.gather(1, last).clamp(min=0)
+        inside = moved.sign() * (moved.abs() - level).clamp(min=0)
+    return (origin.double() + inside.reshape(x.shape)).to(x.dtype)
 
 
 def _check_finite(*ends: Tensor) -> None:

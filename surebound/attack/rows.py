@@ -118,7 +118,8 @@ class AttackRows:
 
     def place(self, x: Tensor) -> None:
         """Put the iterate on the closest point of the box."""
-        self.x = project(x, self.lower, self.upper)
+        box = self._problem.box
+        self.x = project(x, self.lower, self.upper) if box.ball is None else box[self.example].nearest(x)
 
     def move(self, x: Tensor) -> None:
         """Take one step: the next iterate is the closest point of the box."""

@@ -16,7 +16,7 @@ from surebound.attack.rows import AttackProblem
 from surebound.attack.tree import TreeObjective
 from surebound.errors import InputError, SpecError
 from surebound.graph.fit import evaluating
-from surebound.region import Region, check_region, project
+from surebound.region import Region, check_region
 from surebound.spec import LinearSpec, Spec
 
 
@@ -89,7 +89,7 @@ def _objective(labels: Tensor | None, spec: LinearSpec | Spec | None, batch: int
 
 def _judge(problem: AttackProblem, ledger: Ledger, clean: Tensor, attacked: Tensor) -> AttackResult:
     """Judge by a clean forward pass: the search's own opinion does not count."""
-    adversarial = project(ledger.x, problem.box.lower, problem.box.upper)
+    adversarial = problem.box.settled(ledger.x)
     logits = problem.network.logits(adversarial, problem.chunk)
     objective: Objective = problem.objective
     return AttackResult(

@@ -22,6 +22,7 @@ from surebound.errors import InputError, RegionError, SpecError
 from surebound.graph import forward, program_of
 from surebound.graph.fit import evaluating
 from surebound.graph.runs import Runs, assemble
+from surebound.norm_ball import NormBall
 from surebound.numerics import Soundness, exact_fraction
 from surebound.region import Box, Region, check_region
 from surebound.search.agreement import check_agreement
@@ -168,6 +169,8 @@ def ends(region: Region) -> tuple[list[Fraction], list[Fraction]]:
         if not all(math.isfinite(value) for side in found for value in side):
             raise RegionError("the region reaches infinity; every input needs finite bounds")
         return [Fraction(value) for value in found[0]], [Fraction(value) for value in found[1]]
+    if isinstance(region, NormBall):
+        raise RegionError(f"{region} has no ends")
     middle = [Fraction(value) for value in region.x.double().reshape(-1).tolist()]
     low, high = [value - region.eps for value in middle], [value + region.eps for value in middle]
     if region.clip is not None:
@@ -183,6 +186,10 @@ def _checked(model: nn.Module, region: Region, spec: object, stages: Sequence[st
     if not isinstance(model, nn.Module):
         raise InputError(f"the model is a {type(model).__name__}; give a torch.nn.Module")
     check_region(region, empty=True)
+    if isinstance(region, NormBall):
+        raise RegionError(
+            f"decide takes boxes, not {region}; sb.worst_margins proves over it and sb.attack searches it"
+        )
     if region.reference.dtype != torch.float32:
         raise InputError(f"the region is {region.reference.dtype}; decisions are about float32 networks")
     unknown = [stage for stage in stages if stage not in (*STAGES, *SPLITS)]

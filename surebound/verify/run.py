@@ -223,7 +223,11 @@ def _balls(region: LinfBall | Sequence[LinfBall]) -> list[LinfBall]:
     for ball in balls:
         check_region(ball, empty=True)
         if not isinstance(ball, LinfBall):
-            raise RegionError("the region is a Box; verify takes LinfBalls: ask sb.decide(model, box, labels)")
+            raise RegionError(
+                f"the region is a {type(ball).__name__}; verify takes LinfBalls: for a box ask "
+                "sb.decide(model, box, labels), "
+                "for balls of other norms sb.worst_margins and sb.attack"
+            )
     if not balls:
         raise InputError("no region was given; give sb.LinfBall(images, '8/255', clip=(0, 1)), or a list")
     first = balls[0]

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from surebound.bounds.constants import Constants
+from surebound.bounds.linear.ball import ball_maximum
 from surebound.bounds.linear.steps import AffineStep, step_of
 from surebound.errors import InputError
 from surebound.flags import exact_kernels
@@ -25,6 +26,7 @@ from surebound.graph.walk import backward
 from surebound.interval import Interval
 from surebound.kernels import rounding, rows
 from surebound.kernels.rows import Price
+from surebound.norm_ball import Ball
 from surebound.numerics import (
     Soundness,
     abs_dot,
@@ -233,6 +235,8 @@ class Relaxed:
         """Maximise a form over the bounds of the value it is about: (S, B), rounded up to the dtype."""
         box = self.bounds[at or self.program.graph.input]
         best = maximum(form.coefficients, box, form.offset, self.mode)
+        if isinstance(box, Ball):
+            best = torch.fmin(best, ball_maximum(form.coefficients, box, form.offset, self.mode))
         if self.infeasible is None:
             return best
         return torch.where(self.infeasible, torch.full_like(best, -torch.inf), best)
@@ -266,7 +270,7 @@ class Relaxed:
         """Select boxes, in any order and with repetitions."""
         return replace(
             self,
-            bounds={name: box.select(lambda v: v[index]) for name, box in self.bounds.items()},
+            bounds={name: box.take(index) for name, box in self.bounds.items()},
             steps={name: step.select(index) for name, step in self.steps.items()},
             splits={name: split[index] for name, split in self.splits.items()},
             infeasible=None if self.infeasible is None else self.infeasible[index],

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import ClassVar, Literal, get_args
 
 import torch
@@ -15,11 +14,12 @@ from surebound.bounds.elision import affine_tail, merged_margins
 from surebound.bounds.linear.alpha import Adam, optimise
 from surebound.bounds.linear.backward import Relaxed, SpecBounds
 from surebound.bounds.linear.intermediate import MEMORY, relax, rounding_matters
-from surebound.errors import InputError
+from surebound.errors import InputError, RegionError
 from surebound.flags import exact_kernels
 from surebound.graph import Program, program_of
 from surebound.interval import Interval
 from surebound.markup import facts
+from surebound.norm_ball import NormBall
 from surebound.numerics import Soundness
 from surebound.region import Region, check_region
 from surebound.rules.relax.lines import Slopes
@@ -127,6 +127,8 @@ def linear_bounds(
     """
     mode, how = Soundness.of(soundness), _crown_of(method)
     check_region(region)
+    if isinstance(region, NormBall):
+        raise RegionError(f"{region} is no box, and its corners are not in it; worst_margins bounds over it")
     program = program_of(model, region.reference)
     box = region.interval(mode)
     c, d = spec.rows(box.shape[0], program.outputs)
@@ -174,7 +176,7 @@ def evaluations(
                 payments.append(_paid(relaxed, c[at], d[at], found, method))
         if exact or not uppers:
             continue
-        here = box.select(itemgetter(part))
+        here = box.take(part)
         matters = rounding_matters(
             program, here, c[part], d[part], torch.cat(uppers, 1), torch.cat(payments, 1), method.memory
         )
@@ -200,7 +202,7 @@ def _block(
     with torch.no_grad():
         relaxed = relax(
             program,
-            box.select(itemgetter(part)),
+            box.take(part),
             mode,
             own=method.intermediate == "own",
             slopes=method.slopes,

@@ -24,6 +24,7 @@ from surebound.flags import exact_kernels
 from surebound.graph import Node, Program
 from surebound.graph.walk import Env, forward
 from surebound.interval import Interval
+from surebound.norm_ball import Ball
 from surebound.numerics import Soundness
 from surebound.rules import Context, check_supported, find
 from surebound.rules.registry import Sizes
@@ -93,7 +94,7 @@ def rounding_matters(
     free = program.graph.input_shape[0] is None
     index = found.nonzero()[:, 0] if free else torch.arange(len(found), device=found.device)
     with torch.no_grad():
-        plain = relax(program, box.select(lambda v: v[index]), Soundness.NONE, own=True, memory=memory, rows=c)
+        plain = relax(program, box.take(index), Soundness.NONE, own=True, memory=memory, rows=c)
         best = plain.evaluate(c[index], d[index]).upper.amax(1)
     return found.index_put((index,), found[index] & (2 * best <= upper[index].amax(1)))
 
@@ -102,7 +103,7 @@ def _forward(start: Relaxed, box: Interval, memory: int) -> Forward[Pair] | None
     """Return forward bounds for boxes in which few inputs vary; None: they would not pay, or take too much memory."""
     widest, columns = max(start.program.graph.sizes()), len(varying(box))
     bytes_of_pair = 2 * (columns + 1) * widest * box.shape[0] * torch.float64.itemsize
-    if torch.is_grad_enabled() or columns > FEW * widest or LIVE * bytes_of_pair > memory:
+    if isinstance(box, Ball) or torch.is_grad_enabled() or columns > FEW * widest or LIVE * bytes_of_pair > memory:
         return None
     return Forward(start.constants, start.mode, PairDomain(box, start.slopes))
 
@@ -121,8 +122,9 @@ class _Build:
 
     def run(self) -> Relaxed:
         graph, constants = self.relaxed.program.graph, self.relaxed.constants
-        self.precision[graph.input] = Precision.SEPARATE
         box = self.relaxed.bounds[graph.input]
+        if not isinstance(box, Ball):  # of a ball, the box says less than a backward pass
+            self.precision[graph.input] = Precision.SEPARATE
         if self.forward is not None:
             self.pairs[graph.input] = self.forward.domain.start(box)
 

@@ -27,6 +27,7 @@ from surebound.bounds.linear.steps import AffineStep
 from surebound.graph import Node
 from surebound.graph.walk import backward
 from surebound.interval import Interval
+from surebound.norm_ball import Ball
 from surebound.rules.relax.lines import Index, Lines, Pulled, Relaxation, Slope
 
 #: Arrays of a window's size that are kept for each call between a value and the input.
@@ -50,6 +51,8 @@ class WindowPlan:
         """Plan the passes; None if an operator on the way is not local or windows are hardly smaller than images."""
         graph, bounds = relaxed.program.graph, relaxed.bounds
         if len(bounds[source].shape) != 4 or relaxed.infeasible is not None or relaxed.splits:
+            return None
+        if isinstance(bounds[graph.input], Ball):  # windows are cut out of boxes
             return None
         windows: dict[str, Window] = {}
         views: set[torch.Size] = set()  # the input as it is read

@@ -1,0 +1,63 @@
+"""The largest value of a linear function over a ball that a box cuts: by a multiplier of the ball's constraint.
+
+With x = origin + t, lo <= t <= hi, any multiplier m >= 0 gives an upper bound:
+  a.t <= sum_i max {a_i t - m t^2} + m reach^2   (l2),    a.t <= sum_i max {a_i t - m |t|} + m reach   (l1),
+each maximum over [lo_i, hi_i]. So the multiplier needs no care; only the sum is rounded, and that is paid
+(docs/soundness.md, "Balls of other norms"). m = |a| / (2 reach), or max |a|, makes it the dual norm where no end of
+the box is in the way.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from surebound.norm_ball import Ball
+from surebound.numerics import Soundness, round_up, several_sums, tiny
+
+
+def ball_maximum(a: Tensor, ball: Ball, offset: Tensor, mode: Soundness) -> Tensor:
+    """Maximise a.x + offset over a ball and its box, a (S, B, *x): (S, B). In the sound modes rounded up."""
+    dtype = ball.dtype if a.dtype == torch.float64 else a.dtype
+    wide = a.flatten(2).double() if a.dim() > 2 else a.double().unsqueeze(2)  # (S, B, n)
+    origin = ball.origin.flatten(1).double() if a.dim() > 2 else ball.origin.double().unsqueeze(1)  # (B, n)
+    low, high = (end.double().reshape(origin.shape) - origin for end in (ball.lower, ball.upper))
+    middle = wide * origin
+    if mode is Soundness.NONE and torch.is_grad_enabled():  # for slopes: what proves is evaluated without gradients
+        dual = wide.norm(dim=2) if ball.norm == 2 else wide.abs().amax(2)
+        return (offset + middle.sum(2) + ball.reach * dual).to(dtype)
+    multiplier = _multiplier(wide, low, high, ball)
+    if ball.norm == 2:
+        t = torch.clamp(wide / (2 * multiplier).unsqueeze(2), low, high).nan_to_num(0.0)
+        gains, costs, whole = wide * t, multiplier.unsqueeze(2) * t * t, multiplier * ball.reach * ball.reach
+    else:
+        still = torch.clamp(torch.zeros_like(low), low, high)
+        t = torch.where(wide > multiplier.unsqueeze(2), high, torch.where(wide < -multiplier.unsqueeze(2), low, still))
+        gains, costs, whole = wide * t, multiplier.unsqueeze(2) * t.abs(), multiplier * ball.reach
+    best = offset + middle.sum(2) + (gains - costs).sum(2) + whole
+    if mode is Soundness.NONE:
+        return best.to(dtype)
+    # The ends, their differences and t are rounded, too, each relative to what it is.
+    reach = torch.maximum(low.abs(), high.abs())
+    size = offset.abs() + middle.abs().sum(2) + (wide.abs() * reach).sum(2) + 2 * costs.sum(2) + whole
+    rate = several_sums(wide.shape[2] + 64, 8)
+    return round_up(best + (size * rate + tiny(torch.float64) * wide.shape[2]), dtype)
+
+
+def _multiplier(a: Tensor, low: Tensor, high: Tensor, ball: Ball) -> Tensor:
+    """Choose the multiplier (S, B): that of the ball alone, then with the entries that the box stops left out."""
+    free = torch.where(a > 0, high, -low)  # (S, B, n): how far each entry may go
+    if ball.norm == 1:
+        most: Tensor = torch.where(free > 0, a.abs(), torch.zeros_like(a)).amax(2)
+        return most
+    stopped, left = free <= 0, torch.full(a.shape[:2], ball.reach**2, dtype=a.dtype, device=a.device)
+    best: Tensor = a.masked_fill(stopped, 0.0).norm(dim=2) / (2 * math.sqrt(ball.reach**2))
+    for _ in range(3):  # heuristic: a better multiplier is a tighter bound, any is sound
+        capped = a.abs() > 2 * best.unsqueeze(2) * free.clamp(min=0)
+        used = torch.where(capped, free.clamp(min=0).square(), torch.zeros_like(a)).sum(2)
+        rest = a.masked_fill(capped, 0.0).norm(dim=2)
+        better = rest / (2 * (left - used).clamp(min=0).sqrt())
+        best = torch.where(better.isfinite() & (better > 0), better, best)
+    return best
