@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.entries import entries
 from surebound.bounds.linear.intermediate import relax
 from surebound.bounds.linear.steps import AffineStep
@@ -59,3 +60,41 @@ def test_entries_have_the_bounds_of_their_rows(block: int) -> None:
     lower = -relaxed.upper(relaxed.pull(source, -rows, offset)).t()
     torch.testing.assert_close(found.upper[where], upper[where])
     torch.testing.assert_close(found.lower[where], lower[where])
+
+
+class _Count(nn.Module):
+    """How many signs of a layer are those that the last inputs name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 6), nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        signs = torch.sign(self.second(torch.relu(self.first(x[:, :3]))))
+        return torch.abs(torch.round(signs - x[:, 3:])).sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize("size", [0.3, 2.0])  # signs that are known, signs that are not
+def test_an_operand_that_is_one_number_costs_no_passes(size: float) -> None:
+    """What is compared with numbers that do not vary in the box is bounded as well by intervals."""
+    torch.manual_seed(3)
+    net = _Count().eval().requires_grad_(False)
+    x = torch.tensor([[0.3, -0.2, 0.5, 1.0, -1.0]])
+    radius = size * torch.tensor([[1.0, 1.0, 1.0, 0.0, 0.0]])
+    asked = []
+
+    def tighten(relaxed: Relaxed, source: str, where: Tensor) -> Interval:
+        asked.append(relaxed.program.graph.by_name[source].op)
+        return entries(relaxed, source, where, 8)
+
+    program = program_of(net, x)
+    with torch.no_grad():
+        found = relax(program, Interval(x - radius, x + radius), Soundness.REAL, own=True, tighten=tighten)
+        moved = Interval(x - radius, x + radius + torch.tensor([[0.0, 0.0, 0.0, 0.1, 0.1]]))
+        asked, before = [], asked
+        relax(program, moved, Soundness.REAL, own=True, tighten=tighten)
+    assert set(before) == {"aten.linear.default"}
+    assert size < 1 or "aten.sub.Tensor" in asked  # where both vary, it does not follow from intervals
+    points = x + radius * torch.empty(500, 5).uniform_(-1, 1)
+    out = found.bounds[program.graph.output]
+    assert bool(((net(points) >= out.lower - 1e-5) & (net(points) <= out.upper + 1e-5)).all())

@@ -135,7 +135,8 @@ class _Build:
             if self._step(node, sizes) and self._tighten(env, node):
                 self._bound(env, node)
                 self._step(node)
-            found = precision(node, constants.sources(node), self.precision)
+            varying = self._varying(node)
+            found = precision(node, varying, self.precision) if varying else Precision.EXACT
             if found is not None:
                 self.precision[node.name] = found
             self._follow(env, node)
@@ -146,6 +147,12 @@ class _Build:
             self.relaxed.bounds[graph.output] = Interval.point(env[graph.output])
             self.relaxed.steps[graph.output] = ConstantStep(env[graph.output], env[graph.output])
         return self.relaxed
+
+    def _varying(self, node: Node) -> tuple[str, ...]:
+        """Name the operands of a call that are not the same number all over the box."""
+        bounds = self.relaxed.bounds
+        found = [(name, bounds.get(name)) for name in self.relaxed.constants.sources(node)]
+        return tuple(name for name, box in found if box is None or not torch.equal(box.lower, box.upper))
 
     def _bound(self, env: Env, node: Node, sizes: Sizes | None = None) -> None:
         out = env[node.name] = apply_rule(Context(self.relaxed.mode, sizes), node, *node.arguments(env))
