@@ -23,13 +23,17 @@ from surebound.train.methods import (
     SABR,
     TAPS,
     Adversarial,
+    Dvijotham,
     ExpIBP,
     Method,
     Mirman,
     MixTrain,
     Nominal,
+    Raghunathan,
     Wong,
+    Xiao,
 )
+from surebound.zoo.architecture import NETS
 
 METHODS: dict[str, Method] = {
     "nominal": Nominal(),
@@ -48,6 +52,8 @@ QUOTED: dict[str, Method] = {
     "nominal": Nominal(),
     "Mirman, 32 inputs": Mirman(),
     "MixTrain, 5 examples": MixTrain(),
+    "Dvijotham": Dvijotham(),
+    "Xiao": Xiao(),
 }
 """The methods that the paper quotes, as their presets train them."""
 LIMITS = {"CROWN-IBP fused / nominal": 6.0, "CROWN-IBP / nominal": 10.0, "Wong 50 / nominal": 20.0}
@@ -59,6 +65,7 @@ def benchmarks() -> Iterator[Benchmark]:
     yield Race("small, new", _steps(sb.models.small), LIMITS)
     yield Race("small, trained", _steps(partial(sb.load, "mnist-small-ibp-0.4")), LIMITS)
     yield Race("small, methods that the paper quotes", _steps(sb.models.small, QUOTED))
+    yield Race("fc500", _steps(partial(NETS["fc500"]), {"nominal": Nominal(), "Raghunathan": Raghunathan()}))
     for name, method in (
         ("CROWN-IBP", METHODS["CROWN-IBP"]),
         ("Wong 50", Wong()),

@@ -15,20 +15,27 @@ from surebound.bounds.forward.zonotope import Zonotope
 from surebound.bounds.interval import interval_bounds, propagate
 from surebound.bounds.linear.alpha import Adam
 from surebound.bounds.linear.crown import Crown, LinearBounds, linear_bounds
+from surebound.bounds.linear.dual import DualBound
 from surebound.bounds.margins import METHODS, Method, worst_margins
+from surebound.bounds.semidefinite.bound import Semidefinite
 
 if TYPE_CHECKING:
     from surebound.bounds.compact import CompactNetwork
+    from surebound.bounds.pruning import Change, Pruning
     from surebound.bounds.training.engine import TrainingPass, training_pass
 
 __all__ = [
     "METHODS",
     "Adam",
+    "Change",
     "CompactNetwork",
     "Crown",
+    "DualBound",
     "Hybrid",
     "LinearBounds",
     "Method",
+    "Pruning",
+    "Semidefinite",
     "Symbolic",
     "TrainingPass",
     "Zonotope",
@@ -39,7 +46,13 @@ __all__ = [
     "worst_margins",
 ]
 
-_LATER = {"CompactNetwork": "compact", "TrainingPass": "training.engine", "training_pass": "training.engine"}
+_LATER = {
+    "Change": "pruning",
+    "CompactNetwork": "compact",
+    "Pruning": "pruning",
+    "TrainingPass": "training.engine",
+    "training_pass": "training.engine",
+}
 
 
 def __getattr__(name: str) -> Any:

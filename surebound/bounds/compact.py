@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from surebound.bounds.interval import propagate
+from surebound.bounds.pruning import Change, Pruning, change_of, rare_channels
 from surebound.bounds.training.chains import Chain, chains, kind_of
 from surebound.errors import BoundError
 from surebound.graph import Graph, Node, Program, program_of
@@ -25,12 +26,14 @@ from surebound.rules import find
 class CompactNetwork(nn.Module):
     """The smaller network: an ordinary module, so it can be saved, traced, verified and exported.
 
-    ``kept`` says how many channels are left of how many, per weighted layer of the original (by module path).
+    ``kept`` says how many channels are left of how many, per weighted layer of the original (by module path);
+    ``change`` what pruning did to the outputs, None without pruning.
     """
 
     def __init__(self, graph: Graph, values: Mapping[str, Tensor], kept: Mapping[str, tuple[int, int]]) -> None:
         super().__init__()
         self.graph, self.kept = graph, dict(kept)
+        self.change: Change | None = None
         for name, value in values.items():
             self.register_buffer(name, value)
 
@@ -39,15 +42,21 @@ class CompactNetwork(nn.Module):
 
 
 def compact(
-    model: nn.Module | Program, region: Region, soundness: Soundness | str = Soundness.DEPLOYED
+    model: nn.Module | Program,
+    region: Region,
+    soundness: Soundness | str = Soundness.DEPLOYED,
+    *,
+    prune: Pruning | None = None,
 ) -> CompactNetwork:
-    """Remove the channels and units that are proved dead over all of the region.
+    """Remove the channels and units that are proved dead over all of the region; with ``prune`` others as well.
 
     requirement: every operator that touches the input has a rule; weighted layers before a ReLU are narrowed where
                  only weighted layers read its output (through padding and flattening)
     return:      a module with the same outputs on the region; on other inputs they may differ
-    property:    without BatchNorm, a channel left out was exactly 0 in every execution that ``soundness`` names, so
-                 outputs differ by the order of summation only; folding a BatchNorm rounds its layer's weights once.
+    prune:       small weights and channels that are hardly ever on go, too: another function, and ``change`` of the
+                 result says by how much on the inputs given
+    property:    without BatchNorm and pruning, a channel left out was exactly 0 in every execution that ``soundness``
+                 names, so outputs differ by the order of summation only; folding a BatchNorm rounds its weights once.
                  A statement about the compact network, verified in ``deployed``, covers its own roundings
     reference:   an upper bound <= 0 before a ReLU; bounds as in Gowal et al. 2018, eq. 5-7
 
@@ -66,7 +75,13 @@ def compact(
         )
     program = program_of(model, region.reference)
     with torch.no_grad():
-        return _Surgery(program, _off(program, region.interval(mode), mode)).run()
+        off = _off(program, region.interval(mode), mode)
+        if prune is None:
+            return _Surgery(program, off).run()
+        rare = rare_channels(program, prune)
+        found = _Surgery(program, {name: off[name] | rare[name] for name in off}, prune.weights).run()
+        found.change = change_of(program, found, prune.inputs)
+        return found
 
 
 def _off(program: Program, box: Interval, mode: Soundness) -> dict[str, Tensor]:
@@ -84,10 +99,11 @@ def _off(program: Program, box: Interval, mode: Soundness) -> dict[str, Tensor]:
 
 @dataclass
 class _Surgery:
-    """Narrows the weights of a program; ``off``: the dead channels of every value."""
+    """Narrows the weights of a program; ``off``: the dead channels of every value; ``least``: smaller weights are 0."""
 
     program: Program
     off: Mapping[str, Tensor]
+    least: float = 0.0
     values: dict[str, Tensor] = field(default_factory=dict)  # weights by graph name
     kept: dict[str, tuple[int, int]] = field(default_factory=dict)
     shapes: dict[str, tuple[int | None, ...]] = field(default_factory=dict)  # of the values that get narrower
@@ -112,7 +128,7 @@ class _Surgery:
         weight = self._value(layer.args[1])
         bias = self._value(layer.args[2]) if len(layer.args) > 2 and layer.args[2] is not None else None
         names = f"{layer.name}_weight", f"{layer.name}_bias"
-        self.values[names[0]] = weight.clone()
+        self.values[names[0]] = torch.where(weight.abs() < self.least, torch.zeros_like(weight), weight)
         self.values[names[1]] = weight.new_zeros(weight.shape[0]) if bias is None else bias.clone()
         self.weights[layer.name] = names
         self.kept[layer.module or layer.name] = (weight.shape[0], weight.shape[0])

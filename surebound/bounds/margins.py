@@ -13,6 +13,8 @@ from surebound.bounds.forward.symbolic import Symbolic
 from surebound.bounds.forward.zonotope import Zonotope
 from surebound.bounds.interval import propagate
 from surebound.bounds.linear.crown import CROWNS
+from surebound.bounds.linear.dual import DualBound
+from surebound.bounds.semidefinite.bound import Semidefinite
 from surebound.bounds.training.projections.estimate import Estimate, Projections
 from surebound.errors import InputError, SpecError, nearest
 from surebound.graph import Program, program_of
@@ -39,6 +41,8 @@ METHODS: dict[str, Method | None] = {
     "symbolic": Symbolic(),
     "hybrid": Hybrid(),
     **CROWNS,
+    "dvijotham": DualBound(),
+    "raghunathan": Semidefinite(),
 }
 
 
@@ -55,9 +59,9 @@ def worst_margins(
     """Bound z_k - z_true from above (B, K), 0 in the true class's column, or any c.z + d (B, S).
 
     requirement: outputs of shape (B, K); give labels (B,), a LinearSpec, or a Spec all of whose rows must hold
-    method:      "interval", "zonotope", "symbolic", "hybrid", "crown-ibp", "crown", "wong", "alpha-crown" or a
-                 Crown(...), Hybrid(...); all but the first are intersected with interval bounds, so never looser but
-                 for rounding, and carry no gradients
+    method:      "interval", "zonotope", "symbolic", "hybrid", "crown-ibp", "crown", "wong", "alpha-crown",
+                 "dvijotham", "raghunathan" (one hidden layer) or a Crown(...), Hybrid(...) and so on; all but the
+                 first are intersected with interval bounds, so never looser but for rounding, and carry no gradients
     return:      proved robust where every bound is <= 0 (``numerics.proved``)
     property:    sound for the executions that ``soundness`` names; not complete; never looser than without elision
     reference:   Gowal et al. 2018, eq. 8-9; Zhang et al. 2018

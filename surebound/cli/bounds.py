@@ -29,6 +29,8 @@ class MethodName(enum.StrEnum):
     CROWN = "crown"
     WONG = "wong"
     ALPHA_CROWN = "alpha-crown"
+    DVIJOTHAM = "dvijotham"
+    RAGHUNATHAN = "raghunathan"
 
 
 class Arithmetic(enum.StrEnum):

@@ -8,6 +8,7 @@ so that flushing subnormals to zero is covered too.
 
 from __future__ import annotations
 
+from surebound.numerics.eigenvalue import largest_eigenvalue
 from surebound.numerics.fractions import exact_fraction, float_up, outer_float32
 from surebound.numerics.neighbours import (
     extent_of_sizes,
@@ -50,7 +51,8 @@ __all__ = [
     "CACHE_ENTRIES", "FEW_ROUNDINGS", "FUNCTION_ERROR", "PREPAID_ROUNDINGS", "SOLVER_FEASIBILITY",
     "TRACE_TOLERANCE", "UNDERFLOW", "WIDE", "WITNESS_MARGIN", "AffineRounding", "Soundness", "Working", "abs_dot",
     "add_up", "amply_up", "by_rows", "cache_blocks", "covering", "defined", "dot", "dot_rounding", "down",
-    "exact_fraction", "extent_of_sizes", "float_up", "gamma", "has_subnormal", "next_down", "next_up",
+    "exact_fraction", "extent_of_sizes", "float_up", "gamma", "has_subnormal", "largest_eigenvalue",
+    "next_down", "next_up",
     "no_information", "nothing_known", "outer_float32", "outward", "pay", "per_example", "proved",
     "round_down", "round_up", "several_sums", "slightly_up", "step_towards", "strictly_above",
     "sum_rounding", "sum_up", "tiny", "unit_roundoff", "up",

@@ -15,6 +15,7 @@ from surebound.train.methods import (
     TAPS,
     Adversarial,
     Batch,
+    Dvijotham,
     ExpIBP,
     InnerAttack,
     Loss,
@@ -22,7 +23,9 @@ from surebound.train.methods import (
     Mirman,
     MixTrain,
     Nominal,
+    Raghunathan,
     Wong,
+    Xiao,
     register,
 )
 from surebound.train.observe import Observer, Progress
@@ -42,6 +45,7 @@ __all__ = [
     "Averaging",
     "Batch",
     "BoundRegulariser",
+    "Dvijotham",
     "Errors",
     "Evaluation",
     "ExpIBP",
@@ -56,9 +60,11 @@ __all__ = [
     "Outcome",
     "Plan",
     "Progress",
+    "Raghunathan",
     "Surroundings",
     "Task",
     "Wong",
+    "Xiao",
     "measure",
     "register",
 ]

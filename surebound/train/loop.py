@@ -51,6 +51,9 @@ class Loop:
         self.parameters = [p for p in task.model.parameters() if p.requires_grad]
         if not self.parameters:
             raise ConfigError("the network has no parameters that require gradients: there is nothing to train")
+        self.program: Program | None = None
+        self.partner = self._partner()
+        self.parameters += [] if self.partner is None else list(self.partner.parameters())
         self.weights = [layer.weight for layer in affine_layers(task.model) if layer.weight.requires_grad]
         self.optimiser = make_optimiser(task, self.parameters)
         self.rates = Rates(self.optimiser, task)
@@ -60,7 +63,12 @@ class Loop:
         self.step = 0
         self.best: tuple[float, int] | None = None  # score and step
         self.last_good: Path | None = None
-        self.program: Program | None = None
+
+    def _partner(self) -> nn.Module | None:
+        """What the method trains beside the network; most train nothing."""
+        if not self.task.method.joint:
+            return None
+        return self.task.method.partner(program_of(self.task.model, self._examples(0)[0][:2]))
 
     # ------------------------------------------------------------------ the loop
     def run(self) -> Outcome:
@@ -102,7 +110,7 @@ class Loop:
         store = self.around.checkpoints
         found = store.latest() if store is not None else None
         if store is not None and found is not None:
-            restore(found, self.task.model, self.optimiser, self.parameters, self.average)
+            restore(found, self.task.model, self.optimiser, self.parameters, self.average, self.partner)
             self.rates.restore(found.state.get("rates"))
             self.step, self.last_good = found.step, store.path(found.step)
             self.best = tuple(found.state["best"]) if found.state.get("best") else None
@@ -165,6 +173,7 @@ class Loop:
                 generator=generator,
                 clip=task.clip,
                 traced=self.program,
+                partner=self.partner,
             )
             return task.method.loss(batch)
 
@@ -235,7 +244,7 @@ class Loop:
             "best": list(self.best) if self.best else None,
             "rates": self.rates.state(),
         }
-        return capture(self.step, self.task.model, self.optimiser, self.parameters, extra, self.average)
+        return capture(self.step, self.task.model, self.optimiser, self.parameters, extra, self.average, self.partner)
 
     def _save(self) -> None:
         """Write a checkpoint, but never of weights that are no numbers any more."""

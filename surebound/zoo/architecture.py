@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -11,6 +12,22 @@ from torch import nn
 
 from surebound import models
 from surebound.errors import ConfigError, nearest
+
+
+def fc500(
+    in_shape: tuple[int, int, int] = (1, 28, 28),
+    classes: int = 10,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    batch_norm: bool = False,
+    width: int = 500,
+) -> nn.Sequential:
+    """fc 500, fc K: the network of Raghunathan et al. 2018, with one hidden layer."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    if mean is not None and std is not None:
+        layers.insert(0, models.Normalize(mean, std))
+    layers += [nn.Linear(math.prod(in_shape), width), *([nn.BatchNorm1d(width)] if batch_norm else []), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(width, classes))
 
 
 def digits(
@@ -32,6 +49,8 @@ def digits(
 
 NETS: dict[str, Callable[..., nn.Module]] = {
     "digits": digits,
+    "fc100": partial(fc500, width=100),
+    "fc500": fc500,
     "small": models.small,
     "medium": models.medium,
     "large": models.large,

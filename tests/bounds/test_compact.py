@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import surebound as sb
 from surebound import models
-from surebound.errors import BoundError
+from surebound.errors import BoundError, InputError
 
 SHAPE = (1, 12, 12)
 
@@ -133,3 +133,26 @@ def test_a_network_that_is_off_altogether():
 def test_unsound_bounds_are_no_proof():
     with pytest.raises(BoundError, match="proves nothing: use 'deployed' or 'real'"):
         sb.compact(nn.Linear(2, 2), sb.Box(torch.zeros(1, 2), torch.ones(1, 2)), soundness="none")
+
+
+def test_pruning_is_measured_and_proves_nothing_about_the_original() -> None:
+    net = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2)).requires_grad_(False)
+    net[0].weight.copy_(torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.5, 5e-4], [1.0, 1.0]]))
+    net[0].bias.copy_(torch.tensor([0.0, -0.95, 0.0, -9.0]))  # always on, rarely on, with a small weight, proved off
+    net[2].weight.fill_(1.0)
+    x = torch.linspace(0, 1, 100).unsqueeze(1).expand(-1, 2).contiguous()
+    region = sb.Box(torch.zeros(1, 2), torch.ones(1, 2))
+    exact = sb.compact(net, region)
+    assert (exact.kept["0"], exact.change) == ((3, 4), None)
+    pruned = sb.compact(net, region, prune=sb.bounds.Pruning(x))
+    assert pruned.kept["0"] == (2, 4)
+    expected = x.sum(1) + 0.5 * x[:, 0]  # without the rare unit and the small weight
+    torch.testing.assert_close(pruned(x)[:, 0] - net[2].bias[0], expected)
+    assert pruned.change is not None
+    assert pruned.change.inputs == 100
+    assert pruned.change.largest == pytest.approx(float((net(x) - pruned(x)).abs().max()))
+    assert pruned.change.largest == pytest.approx(0.05 + 5e-4, rel=1e-3)
+    only_weights = sb.compact(net, region, prune=sb.bounds.Pruning(x, relus=0.0))
+    assert only_weights.kept["0"] == (3, 4)
+    with pytest.raises(InputError, match="needs inputs to count on"):
+        sb.bounds.Pruning(x[:0])

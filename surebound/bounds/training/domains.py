@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from torch import Tensor
 
@@ -23,13 +23,19 @@ def hybrid_margins(program: Program, box: Interval, labels: Tensor, transformer:
     return domain.upper(form, *_rows(program, box, labels))
 
 
-def hybrid_bounds(program: Program, box: Interval, names: Collection[str]) -> dict[str, Interval]:
+def hybrid_bounds(
+    program: Program,
+    box: Interval,
+    names: Collection[str],
+    norms: Mapping[str, tuple[Tensor, Tensor]] | None = None,
+) -> dict[str, Interval]:
     """Bound values by zonotopes of the input that stable ReLUs hand on and unstable ones forget.
 
-    Up to the second activation these are the improved interval bounds of Xiao et al. 2019 (appendix B).
+    norms: statistics that normalisations use instead of their running ones (``TrainingPass.norms``). Up to the second
+    activation these are the improved interval bounds of Xiao et al. 2019.
     """
     domain = HybridDomain("box", None, Working(box.dtype, pays=False))
-    return Forward(Constants(program), Soundness.NONE, domain).train(box, names)[1]
+    return Forward(Constants(program, norms), Soundness.NONE, domain).train(box, names)[1]
 
 
 def symbolic_margins(program: Program, box: Interval, labels: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from surebound.train.methods.adversarial import Adversarial
 from surebound.train.methods.base import Batch, Loss, Method
 from surebound.train.methods.cc_ibp import CCIBP
 from surebound.train.methods.crown_ibp import CROWNIBP
+from surebound.train.methods.dvijotham import Dvijotham
 from surebound.train.methods.exp_ibp import ExpIBP
 from surebound.train.methods.ibp import IBP
 from surebound.train.methods.inner import InnerAttack
@@ -13,9 +14,11 @@ from surebound.train.methods.mirman import Mirman
 from surebound.train.methods.mixtrain import MixTrain
 from surebound.train.methods.mtl_ibp import MTLIBP
 from surebound.train.methods.nominal import Nominal
+from surebound.train.methods.raghunathan import Raghunathan
 from surebound.train.methods.sabr import SABR
 from surebound.train.methods.taps import TAPS
 from surebound.train.methods.wong import Wong
+from surebound.train.methods.xiao import Xiao
 
 METHODS: dict[str, type[Method]] = {}
 
@@ -28,7 +31,8 @@ def register(method: type[Method]) -> type[Method]:
     return method
 
 
-for _method in (Nominal, Adversarial, IBP, CROWNIBP, Wong, MTLIBP, CCIBP, ExpIBP, SABR, TAPS, Mirman, MixTrain):
+_PAPER = (Nominal, Adversarial, IBP, Wong, Mirman, MixTrain, Dvijotham, Raghunathan, Xiao)
+for _method in (*_PAPER, CROWNIBP, MTLIBP, CCIBP, ExpIBP, SABR, TAPS):
     register(_method)
 
 __all__ = [
@@ -41,6 +45,7 @@ __all__ = [
     "TAPS",
     "Adversarial",
     "Batch",
+    "Dvijotham",
     "ExpIBP",
     "InnerAttack",
     "Loss",
@@ -48,6 +53,8 @@ __all__ = [
     "Mirman",
     "MixTrain",
     "Nominal",
+    "Raghunathan",
     "Wong",
+    "Xiao",
     "register",
 ]

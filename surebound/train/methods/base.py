@@ -32,6 +32,7 @@ class Batch:
     generator: torch.Generator  # for whatever the method draws; seeded by run and step
     clip: tuple[float, float] | None = (0.0, 1.0)  # valid inputs, per coordinate
     traced: Program | None = None
+    partner: nn.Module | None = None  # what the method trains jointly with the network (`Method.partner`)
 
     @property
     def program(self) -> Program:
@@ -90,7 +91,12 @@ class Method(ABC):
     name: ClassVar[str]
     bound_based: ClassVar[bool] = False  # wants `Batch.program`
     robust: ClassVar[bool] = False  # has a use for a radius: eps_train must be positive
+    joint: ClassVar[bool] = False  # trains a partner of the network
 
     @abstractmethod
     def loss(self, batch: Batch) -> Loss:
         """The loss of one batch, differentiable in the model's parameters."""
+
+    def partner(self, program: Program) -> nn.Module | None:
+        """What is trained jointly with the network and is no part of it, in methods with `joint = True`; no draws."""
+        return None

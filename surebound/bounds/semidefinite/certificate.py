@@ -1,0 +1,102 @@
+"""Certificates of the semidefinite bound: dual variables from plain arithmetic, their objective bounded."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from surebound.bounds.semidefinite.form import HiddenForm
+from surebound.numerics import largest_eigenvalue, several_sums, slightly_up
+
+#: Steps of Lanczos for one look at the top eigenvectors.
+LANCZOS = 20
+
+
+def certificates(rows: Tensor, weight: Tensor, steps: int) -> Tensor:
+    """Bound how far rows . relu(weight x + b) moves when x moves by at most 1 in every input: (R,), rows (R, m).
+
+    Whatever the bias and wherever x is: at radius r it moves by r times that. The same numbers are computed once.
+    """
+    found = _certificates(_key(rows), _key(weight), steps)
+    return torch.tensor(found, dtype=torch.float64, device=rows.device)
+
+
+Key = tuple[bytes, torch.Size]
+
+
+def _key(value: Tensor) -> Key:
+    wide = value.detach().double().cpu().contiguous()
+    return wide.numpy().tobytes(), wide.shape
+
+
+def _tensor(key: Key) -> Tensor:
+    return torch.frombuffer(bytearray(key[0]), dtype=torch.float64).reshape(key[1])
+
+
+@lru_cache(maxsize=8)
+def _certificates(rows: Key, weight: Key, steps: int) -> tuple[float, ...]:
+    form = HiddenForm(_tensor(rows), _tensor(weight))
+    with torch.no_grad():
+        dual = optimised(form, first_dual(form), steps)
+        return tuple(certified(form, row, dual[row]) for row in range(len(form.rows)))
+
+
+def first_dual(form: HiddenForm) -> Tensor:
+    """Start dual variables (R, N) at a share of the row sums of |M|, with the least objective of a few shares."""
+    sums, best, least = form.row_sums(), None, None
+    vectors = torch.ones_like(sums)
+    for share in (1.0, 0.7, 0.5, 0.35, 0.25, 0.15):
+        dual = share * sums
+        vectors = form.top_vectors(dual, vectors, LANCZOS)
+        value = form.value(dual, vectors)
+        if best is None or least is None:
+            best, least = dual, value
+        better = value < least
+        best, least = torch.where(better.unsqueeze(1), dual, best), torch.where(better, value, least)
+    return sums if best is None else best
+
+
+def optimised(form: HiddenForm, dual: Tensor, steps: int) -> Tensor:
+    """Lower the dual objective by projected subgradient steps of Adam; return the best dual variables (R, N) met."""
+    if not steps or not dual.numel():
+        return dual
+    scale = dual.mean(1, keepdim=True).clamp(min=torch.finfo(dual.dtype).tiny)  # heuristic: of the first step
+    free = (dual / scale).requires_grad_()
+    adam = torch.optim.Adam([free], lr=0.1)
+    vectors, best = torch.ones_like(dual), dual.clone()
+    least = torch.full((len(dual),), torch.inf, dtype=dual.dtype, device=dual.device)
+    for step in range(steps + 1):
+        vectors = form.top_vectors(free.detach() * scale, vectors, LANCZOS)
+        with torch.enable_grad():
+            value = form.value(free * scale, vectors)
+            loss = (value / value.detach().clamp(min=1e-30)).sum()  # heuristic: rows of all sizes count alike
+        better = value.detach() < least
+        least = torch.where(better, value.detach(), least)
+        best = torch.where(better.unsqueeze(1), free.detach() * scale, best)
+        if step < steps:
+            adam.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            adam.param_groups[0]["lr"] = 0.1 * (1 - step / steps)
+            adam.step()
+            with torch.no_grad():
+                free.clamp_(min=0)
+    return best
+
+
+def certified(form: HiddenForm, row: int, dual: Tensor) -> float:
+    """Bound a quarter of N max(0, largest eigenvalue of M - diag(dual)) + sum max(dual, 0) rigorously, dual (N,).
+
+    y.My <= (largest eigenvalue of M - diag(dual)) |y|^2 + sum dual_i y_i^2, and no entry of y is larger than 1. The
+    computed matrix differs from M by at most the rounding of its entries, whose largest row sum bounds what that does
+    to eigenvalues.
+    """
+    matrix = form.matrix(row)
+    rounding = float(form.row_sums()[row].max()) if dual.numel() else 0.0
+    sizes = form.rows[row].abs() @ form.weight.abs()  # (d,): what the first row's sums are relative to
+    rounding = max(rounding, float(sizes.sum())) * several_sums(len(form.weight) + 8, 4)
+    top = largest_eigenvalue(matrix - torch.diag(dual)) + slightly_up(rounding)
+    positive = dual.clamp(min=0).sum()
+    total = slightly_up(form.size * top) + slightly_up(float(positive))
+    return slightly_up(total) / 4.0
