@@ -69,9 +69,9 @@ def lanczos(apply: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> Ten
     for _ in range(min(steps, start.shape[1])):
         image = apply(basis[-1])
         diagonal.append((image * basis[-1]).sum(1))
+        known = torch.stack(basis)  # (k, R, N)
         for _ in range(2):  # twice is enough
-            for known in basis:
-                image = image - (image * known).sum(1, keepdim=True) * known
+            image = image - torch.einsum("kr,krn->rn", (known * image).sum(2), known)
         length = image.norm(dim=1, keepdim=True)
         beside.append(length.squeeze(1))
         basis.append(image / length.clamp(min=small))
