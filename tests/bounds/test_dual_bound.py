@@ -16,7 +16,7 @@ from tests.bounds.oracles import layers_of, lp_maximum
 from tests.bounds.test_linear import tiny_net, truth
 
 
-@pytest.mark.parametrize("mode", ["deployed"])
+@pytest.mark.parametrize("mode", ["real", "deployed"])
 def test_optimised_dual_variables_are_between_the_linear_program_and_crown_ibp(mode: str) -> None:
     gain, gap = 0.0, 0.0
     for seed in range(3):
