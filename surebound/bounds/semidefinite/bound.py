@@ -66,7 +66,7 @@ class Semidefinite:
     def _block(self, relaxed: Relaxed, names: tuple[str, str], c: Tensor, d: Tensor) -> Tensor:
         """Bound rows of some examples: (B, S)."""
         hidden, source = names
-        first = _Affine.of(relaxed, source)
+        first = _AffineRun.of(relaxed, source)
         form = relaxed.pull(*relaxed.query(c, d), stop=hidden)
         rows = form.coefficients.double().flatten(2)  # (S, B, m): c.z + d <= rows . relu(h) + offset
         flat, inverse = torch.unique(_signed(rows.flatten(0, 1)), dim=0, return_inverse=True)
@@ -87,7 +87,7 @@ class Semidefinite:
 
 
 @dataclass(frozen=True, eq=False)
-class _Affine:
+class _AffineRun:
     """The value that enters the hidden ReLUs: within ``error`` of weight x + bias for every execution in the boxes."""
 
     weight: Tensor  # (m, d), float64
@@ -95,7 +95,7 @@ class _Affine:
     error: Tensor  # (B, m)
 
     @classmethod
-    def of(cls, relaxed: Relaxed, source: str) -> _Affine:
+    def of(cls, relaxed: Relaxed, source: str) -> _AffineRun:
         """Read it off two backward passes, of every unit and of minus it."""
         count = by_rows(relaxed.bounds[source].lower).shape[1]
         box = relaxed.bounds[source]
