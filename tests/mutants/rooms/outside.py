@@ -160,7 +160,7 @@ FAULTS = [
     M("attack/box.py", 'if Fraction(nearest.item()) > exact_fraction(value, "clip"):', "if False:", BOX),
     M(
         "attack/search.py",
-        "adversarial = project(ledger.x, problem.box.lower, problem.box.upper)",
+        "adversarial = problem.box.settled(ledger.x)",
         "adversarial = ledger.x + 1e-3",
         ("tests/attack/test_search.py",),
     ),
