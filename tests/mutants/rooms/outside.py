@@ -69,8 +69,8 @@ FAULTS = [
     ),
     M(
         "vnnlib/instances.py",
-        "if done.get(each.index) != digest:",
-        "if each.index not in done:",
+        "if done.get(each.index) != digest or (",
+        "if each.index not in done or (",
         ("tests/vnnlib/test_instances.py",),
     ),
     M(
