@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from surebound.errors import BoundError
 from surebound.graph import Node, Program
 from surebound.graph.program import Ref, resolve, resolve_kwargs
 from surebound.graph.walk import Env, Steps, forward, freeing
-from surebound.rules import Affine, find
+from surebound.rules import Affine, describe, find
 
 
 def environment(program: Program, batch: int) -> Env:
@@ -86,7 +87,13 @@ class Constants:
             split = taken_from(self.program, node)
             found = tuple(name for name in (split or node).refs() if name not in fixed)
             rule = find(node.op)
-            self._sources[node.name] = found[:1] if rule is not None and rule.sizes_after_first else found
+            if rule is not None and rule.sizes_after_first:
+                if found and Ref(found[0]) != node.args[0]:  # coefficients of the value would go back to a size
+                    raise BoundError(
+                        f"the value of this call does not vary, the size of its roundings does ({describe(node)})"
+                    )
+                found = found[:1]
+            self._sources[node.name] = found
         return self._sources[node.name]
 
     def used_once(self, name: str) -> bool:

@@ -25,9 +25,12 @@ from surebound.rules.smooth import SIGMOID
 def _others(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return m and log S (..., K) with exp(m) S = the sum of exp over the *other* entries of the last axis.
 
-    m is the largest of the others, so that 1 <= S <= K: nothing over- or underflows and nothing cancels.
+    m is the largest of the others, so that 1 <= S <= K: nothing over- or underflows and nothing cancels. If all the
+    others are -infinite, masked that is, log S is.
     """
     best, second = x.topk(2, dim=-1).values.unbind(-1)
+    alone = (second == -torch.inf).unsqueeze(-1)
+    second = second.masked_fill(second == -torch.inf, 0.0)
     first = F.one_hot(x.argmax(-1), x.shape[-1]).bool()  # (..., K)
     # Everybody but the largest: the sums before and after an entry, shifted by the largest.
     terms = torch.exp(x - best.unsqueeze(-1))
@@ -41,7 +44,8 @@ def _others(x: Tensor) -> tuple[Tensor, Tensor]:
     top = rest.sum(-1, keepdim=True).expand_as(terms)
     sums = torch.where(first, top, before + after)
     shift = torch.where(first, second.unsqueeze(-1).expand_as(terms), best.unsqueeze(-1).expand_as(terms))
-    return shift, torch.log(sums)
+    nobody = alone & first
+    return shift, torch.log(sums.masked_fill(nobody, 1.0)).masked_fill(nobody, -torch.inf)
 
 
 def _log_odds(x: Tensor, others: Tensor) -> Tensor:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from surebound.bounds.constants import Constants
 from surebound.bounds.linear.alpha import Adam, NamedMultipliers, optimise
 from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.intermediate import relax
+from surebound.errors import BoundError
 from surebound.graph import program_of
+from surebound.graph.decompose import about
 from surebound.interval import Interval
-from surebound.numerics import Soundness
+from surebound.numerics import Soundness, gamma
 from surebound.rules import Context, find
 from surebound.rules.relax.lines import Pulled
 from surebound.rules.relax.products import Products, matmul_planes
@@ -67,6 +71,16 @@ def test_turned_planes_hold(mode: Soundness, at: float) -> None:
                 check(_Turned(step, slope), a, point, [x, y], point[0] @ point[1], mode.value)
 
 
+def test_turned_planes_pay_for_sums_over_all_summands() -> None:
+    """Two sums of m k n products in float64 move the offset; a float64 network pays for nothing coarser."""
+    g = generator(7)
+    x, y = (Interval(v - 0.5, v + 0.5) for v in (torch.randn(1, n, n, generator=g).double() for n in (16, 16)))
+    step = matmul_planes(Context(Soundness.REAL), x, y)
+    assert step is not None
+    size = x.magnitude @ y.magnitude
+    assert bool((step.error >= 2 * gamma(16**3, torch.float64) * size).all())
+
+
 def test_turned_planes_touch_the_corners_that_they_should() -> None:
     """Turned all the way they are McCormick's: exact where one factor is at its end."""
     g = generator(2)
@@ -110,6 +124,35 @@ def test_what_the_entries_of_a_softmax_share_costs_nothing() -> None:
     pulled = _planes(Soundness.REAL, x).pull(torch.full((1, 1, 6), 3.0))
     assert float(pulled.offset) == pytest.approx(3, abs=1e-9)
     assert not bool(pulled.coefficients[0].any())
+
+
+@pytest.mark.parametrize("mode", SOUND)
+def test_masked_entries_of_a_softmax(mode: Soundness) -> None:
+    """-infinite arguments have the value 0 and no slopes; who is left alone has the value 1."""
+    g = generator(8)
+    x = _interval(g, 2, 4, 5)
+    masked = torch.arange(5) > torch.arange(4).unsqueeze(1)  # the first row keeps one entry
+    x = x.select(lambda v: v.masked_fill(masked, -math.inf))
+    out = find("aten.softmax.int").interval(Context(mode), x, -1)  # type: ignore[union-attr]
+    assert bool((out.lower[:, 0, 0] > 0.999).all()) and bool((out.upper[masked.expand(2, 4, 5)] < 1e-30).all())
+    step = _planes(mode, x)
+    live = x.select(lambda v: v.masked_fill(masked, 0.0))
+    for _ in range(8):
+        point, a = _point(g, live), coefficients(x.shape, g)
+        values = torch.softmax(point.masked_fill(masked, -math.inf).double(), -1)
+        assert not bool(step.pull(a).coefficients[0].masked_select(masked).any())
+        check(step, a, [point], [live], values, mode.value)
+
+
+def test_sizes_alone_never_pass_for_the_value() -> None:
+    class Sized(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            made: Tensor = about(torch.ones(1, 2), x, 16.0)
+            return made + x
+
+    program = program_of(Sized(), torch.ones(1, 2))
+    with pytest.raises(BoundError, match="does not vary"):
+        Constants(program).calls()
 
 
 def test_softmax_planes_are_closer_than_intervals() -> None:

@@ -142,7 +142,8 @@ def product_planes(
         return None
     terms, *back = counts
     size = apply(x.magnitude.double(), (y.magnitude if isinstance(y, Interval) else y.abs()).double())
-    error, absolute = _rounding_bounds(ctx, x, y, size, terms, back)
+    summed = torch.Size((*x.shape, y.shape[-1])) if matrices else size.shape
+    error, absolute = _rounding_bounds(ctx, x, y, size, terms, back, summed)
     if not isinstance(y, Interval):
         return Products(apply, (x.shape,), y, error, absolute)
     (x_middle, x_radius), (y_middle, y_radius) = _ball(x), _ball(y)
@@ -181,17 +182,27 @@ def _counts(apply: Bilinear, x: Interval, y: Interval | Tensor) -> tuple[int, ..
 
 
 def _rounding_bounds(
-    ctx: Context, x: Interval, y: Interval | Tensor, size: Tensor, terms: int, back: list[int]
+    ctx: Context,
+    x: Interval,
+    y: Interval | Tensor,
+    size: Tensor,
+    terms: int,
+    back: list[int],
+    summed: torch.Size,
 ) -> tuple[Tensor, Tensor]:
-    """Bound the rounding (B, *out) of the network's sum, our coefficients and our planes; ``size``: |x| |y| summed."""
+    """Bound the rounding (B, *out) of the network's sum, our coefficients and our planes.
+
+    size: |x| |y| summed. summed: the shape (B, *all) of what the longest sum in float64 is taken over.
+    """
     if ctx.soundness is Soundness.NONE:
         return torch.zeros_like(size), torch.zeros(x.shape[0], dtype=torch.float64, device=x.device)
     own = gamma(terms + 2, x.dtype) if ctx.soundness is Soundness.DEPLOYED else 0.0
     # A coefficient is a sum of products with the middle and, of turned planes, one of differences with the radius:
     # |m| + r is the size of the operand, but for the rounding of the middle.
     coefficients = sum(gamma(2 * count + 6, x.dtype) for count in back)
-    # The planes, and ``size`` itself, are sums of products in float64; so are their products with a.
-    planes = several_sums(terms + 8, 4) + 4 * dot_rounding(size.shape, torch.float64)
+    # The planes, and ``size`` itself, are sums of products in float64; so are their products with a. Turned planes move
+    # the offset by two sums over all summands of all outputs, (B, ..., m, k, n), of r_x |m_y| and |m_x| r_y <= size.
+    planes = several_sums(terms + 8, 4) + 4 * dot_rounding(summed, torch.float64)
     error = size * slightly_up(own + coefficients + planes)
     largest = per_example(x.magnitude).double() + _largest(y)
     under = 16.0 * (terms + sum(back) + 1) * tiny(x.dtype) * (1 + largest)

@@ -108,12 +108,14 @@ def softmax_planes(ctx: Context, x: Interval, out: Interval, dim: int, ulps: flo
     ends = x.select(lambda v: v.movedim(dim, -1))
     low, high = (end.double() for end in (ends.lower, ends.upper))
     bounds = out.select(lambda v: v.movedim(dim, -1).double())
-    size = ends.magnitude.double()
-    apart = 1 - torch.eye(count, dtype=torch.float64, device=low.device)
+    gone = high == -math.inf  # masked: exp is 0 whatever the others are, and so is every slope
+    low, high, size = (v.masked_fill(gone, 0.0) for v in (low, high, ends.magnitude.double()))
+    apart = (1 - torch.eye(count, dtype=torch.float64, device=low.device)) * (~gone).unsqueeze(-2)
     slack = FEW_ROUNDINGS * (size.unsqueeze(-2) + size.unsqueeze(-1))
     least = ((low.unsqueeze(-2) - high.unsqueeze(-1) - slack) * apart).clamp(-_FAR, _FAR)  # d_j of entry i: (..., i, j)
     most = ((high.unsqueeze(-2) - low.unsqueeze(-1) + slack) * apart).clamp(-_FAR, _FAR)
     near = torch.maximum(most.amax(-1), -least.amin(-1)) < _FAR
+    near = near & ~gone
     lost = _implementation(ctx, bounds.upper, x.dtype, count, ulps)
     middle = low / 2 + high / 2
     sides = []
@@ -131,7 +133,7 @@ def softmax_planes(ctx: Context, x: Interval, out: Interval, dim: int, ulps: flo
     (below, bottom, under), (above, top, over) = sides
     absolute = torch.zeros(x.shape[0], dtype=torch.float64, device=low.device)
     if ctx.soundness is not Soundness.NONE:
-        absolute = 64.0 * count * math.prod(x.shape[1:]) * tiny(x.dtype) * (1 + per_example(x.magnitude.double()))
+        absolute = 64.0 * count * math.prod(x.shape[1:]) * tiny(x.dtype) * (1 + per_example(size))
     width = (over - under).clamp(min=0).nan_to_num(1.0, 1.0, 1.0).to(x.dtype)
     beside = slightly_up(lost.sum(-1, keepdim=True)).nan_to_num(math.inf, math.inf)
     return SoftmaxPlanes(dim, below, above, bottom, top, width, beside, absolute)
