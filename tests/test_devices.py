@@ -141,7 +141,7 @@ def test_interval_bounds(case, mode):
     same(found.upper, expected.upper)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "raghunathan"])  # for one hidden layer
 def test_margins_by_every_method(case, method):
     here, away, x, labels = case
     expected = sb.worst_margins(here, LinfBall(x, "1/50", clip=(0, 1)), labels, method=method)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from surebound.certificates.files import opened
 from surebound.checker import Rejected, check
-from surebound.checker.checker import unpack
 
 #: Trees with more leaves are not drawn.
 MOST_LEAVES = 64
@@ -37,7 +37,7 @@ class ProofTree:
 
 def trees(certificate: bytes) -> list[ProofTree]:
     """Return the trees of a certificate's proofs, of splits of ReLU inputs or of the input box."""
-    header, arrays = unpack(certificate)
+    header, arrays = opened(certificate)
     found = []
     for proof in header.get("proofs", ()):
         if "tree" in proof:
@@ -54,13 +54,13 @@ def trees(certificate: bytes) -> list[ProofTree]:
 
 def kinds(certificate: bytes) -> str:
     """Return what a certificate claims and by which kinds of proof."""
-    header, _ = unpack(certificate)
+    header, _ = opened(certificate)
     return " ".join([str(header["claim"]), *sorted({str(proof["by"]) for proof in header.get("proofs", ())})])
 
 
 def explained(certificate: bytes, network: bytes) -> Iterator[str]:
     """Yield lines about a certificate; whether it is valid comes last, from the checker itself."""
-    header, arrays = unpack(certificate)
+    header, arrays = opened(certificate)
     region = header["region"]
     shape = "x".join(str(n) for n in arrays["center" if region["kind"] == "ball" else "lower"].shape)
     clip = f", cut to [{', '.join(region['clip'])}]" if region.get("clip") else ""

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from surebound.checker.checker import unpack
+from surebound.errors import InputError
 from surebound.graph.flat import Flat
 
 MAGIC = b"surebound-certificate 1\n"
@@ -24,6 +26,14 @@ def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes
     text = json.dumps({**header, "arrays": listed}, separators=(",", ":")).encode()
     body = struct.pack("<I", len(text)) + text + b"".join(value.tobytes() for value in little.values())
     return MAGIC + zlib.compress(body, 6)
+
+
+def opened(certificate: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the header and the arrays of a certificate that may be damaged; InputError then."""
+    try:
+        return unpack(certificate)
+    except Exception as error:  # zlib, JSON, numpy and the checker each have their own
+        raise InputError(f"the certificate cannot be read: {error}") from None
 
 
 def network_digest(network: bytes) -> str:

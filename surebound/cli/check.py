@@ -126,7 +126,7 @@ def _compare(place: Path, entry: StoredCertificate, onnx: Path | None) -> None:
 
     import numpy as np
 
-    from surebound.checker.checker import unpack
+    from surebound.certificates.files import opened
 
     beside = place / "network.onnx"
     file = onnx or (beside if place.is_dir() and beside.is_file() else None)
@@ -141,7 +141,7 @@ def _compare(place: Path, entry: StoredCertificate, onnx: Path | None) -> None:
     from surebound.vnnlib.flat_check import compare_network
 
     certificate, network = entry.read()
-    arrays = unpack(certificate)[1]
+    arrays = opened(certificate)[1]
     points = [arrays[name] for name in ("center", "lower", "upper") if name in arrays]
     count = compare_network(network, read_model(file), [np.asarray(point, np.float32) for point in points])
     typer.echo(f"the network computes what {file.name} does in onnxruntime, at {count} points")

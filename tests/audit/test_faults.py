@@ -77,7 +77,7 @@ def _store(patch: Patch) -> None:
 def _instances(patch: Patch) -> None:
     """A file that cannot be read keeps the result that is known of it."""
 
-    def missing(listed: list[Any], store: Any) -> Iterator[Any]:
+    def missing(listed: list[Any], store: Any, certificates: Any) -> Iterator[Any]:
         done = store.done(0, "query")
         for each in listed:
             try:
@@ -85,7 +85,7 @@ def _instances(patch: Patch) -> None:
             except SureboundError:
                 continue
             if done.get(each.index) != digest:
-                yield instances._record(each, instances._verdict(each), digest)
+                yield instances._record(each, instances._verdict(each, certificates), digest)
 
     patch.setattr(instances, "_missing", missing)
 

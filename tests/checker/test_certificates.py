@@ -18,7 +18,7 @@ from surebound.certificates.trees import box_tree, split_tree
 from surebound.checker import Rejected, check
 from surebound.checker.checker import unpack
 from surebound.cli import build_app
-from surebound.errors import BoundError, GraphError, StoreError
+from surebound.errors import BoundError, GraphError, InputError, StoreError
 from surebound.search.cascade import Cascade
 from surebound.search.question import Finding
 from surebound.search.signs import inner
@@ -189,6 +189,10 @@ def test_commands(tmp_path: Path) -> None:
     done = run.invoke(build_app(), ["check", str(tmp_path)])
     assert done.exit_code == 1 and f"{broken.name}: rejected" in done.stdout
     assert run.invoke(build_app(), ["explain", str(tmp_path / "none.cert")]).exit_code != 0
+    whole = file.read_bytes()
+    for damaged in (b"", whole[:40], whole[:-9], whole[:30] + b"\xff" + whole[31:], b"zip" + whole):
+        with pytest.raises(InputError, match="cannot be read"):
+            list(explained(damaged, (tmp_path / "network.net").read_bytes()))
     (tmp_path / "empty").mkdir()
     done = run.invoke(build_app(), ["check", str(tmp_path / "empty")])
     assert done.exit_code == 2 and "no certificates" in done.output

@@ -14,7 +14,7 @@ from surebound.bounds.elision import affine_tail, merged_margins
 from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.intermediate import MEMORY, relax
 from surebound.bounds.semidefinite.certificate import certificates
-from surebound.bounds.semidefinite.two_layers import hidden_call
+from surebound.bounds.semidefinite.two_layers import hidden_call, units_shape
 from surebound.errors import InputError
 from surebound.flags import exact_kernels
 from surebound.graph import Program
@@ -48,8 +48,7 @@ class Semidefinite:
                 "this method is for verification and pays for rounding; give soundness='real' or 'deployed'"
             )
         hidden, source = hidden_call(program)
-        units = program.graph.by_name[source].shape
-        width = math.prod(n or 1 for n in (units or ())[1:])
+        width = math.prod(n or 1 for n in units_shape(program, source)[1:])
         together = max(1, self.memory // (16 * width * max(1, math.prod(box.shape[1:]))))
         if program.graph.input_shape[0] is not None:  # the network fixes its batch size
             together = max(1, box.shape[0])

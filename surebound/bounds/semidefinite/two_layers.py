@@ -33,6 +33,13 @@ def hidden_call(program: Program) -> tuple[str, str]:
     )
 
 
+def units_shape(program: Program, source: str) -> tuple[int | None, ...]:
+    """Return the shape of the value that enters the ReLUs; it may be the network's input itself."""
+    if source == program.graph.input:
+        return tuple(program.graph.input_shape)
+    return tuple(program.graph.by_name[source].shape or ())
+
+
 @dataclass(frozen=True, eq=False)
 class TwoLayers:
     """z = out max(weight x + bias, 0) + ..., x flattened."""
@@ -48,8 +55,8 @@ class TwoLayers:
         for node in bounded_calls(relaxed.constants):
             if node.name != hidden:
                 relaxed.steps[node.name] = training_step(relaxed, node)
-        units = program.graph.by_name[source].shape
-        if units is None or len(units) != 2 or units[1] is None:
+        units = units_shape(program, source)
+        if len(units) != 2 or units[1] is None:
             raise BoundError("the semidefinite bound is for hidden layers that are fully connected: (B, m)")
 
         def pulled(start: str, count: int, stop: str) -> Tensor:

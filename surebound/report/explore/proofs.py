@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from surebound.certificates.directory import NETWORK
+from surebound.certificates.files import opened
 from surebound.checker import Rejected, check
-from surebound.checker.checker import unpack
+from surebound.errors import InputError
 
 #: Nodes of a tree that are drawn: more would be slivers.
 MOST_NODES = 4001
@@ -23,16 +24,11 @@ def certificate_json(path: Path, *, attach: bool = False) -> dict[str, Any]:
     content = path.read_bytes()
     found: dict[str, Any] = {"file": path.name, "bytes": len(content), **_state(content, path.parent / NETWORK)}
     try:
-        header, arrays = unpack(content)
+        header, arrays = opened(content)
         found |= {"claim": header["claim"], "mode": header["mode"]}
         label = header.get("label")
         found["proofs"] = [_proof(proof, arrays, label) for proof in header.get("proofs", ())]
-    except (
-        Rejected,
-        KeyError,
-        ValueError,
-        TypeError,
-    ):  # of a kind that this page does not know: the checker's word stays
+    except (InputError, KeyError, ValueError, TypeError):  # of a kind that this page does not know: the checker's word
         found["proofs"] = []
     if attach and len(content) <= MOST_BYTES:
         found["content"] = base64.b64encode(content).decode("ascii")
