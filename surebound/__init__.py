@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from surebound.search.record import Record
     from surebound.search.specification import decide
     from surebound.spec import LinearSpec, Spec
+    from surebound.threats import threat
     from surebound.train import Evaluation, Outcome, Plan
     from surebound.verdict import Status, Verdict
     from surebound.verify import Progress, Results, Summary, verify
@@ -76,6 +77,7 @@ _HOMES = {
     "load": "surebound.experiment.target:load",
     "models": "surebound.models",
     "stages": "surebound.search.stages",
+    "threat": "surebound.threats:threat",
     "train": "surebound.experiment.train:train",
     "training": "surebound.train",
     "verify": "surebound.verify:verify",
@@ -121,6 +123,7 @@ __all__ = [
     "load",
     "models",
     "stages",
+    "threat",
     "train",
     "training",
     "verify",

@@ -80,6 +80,15 @@ class _NormBall:
         moved: Iterator[Fraction] = (abs(Fraction(point) - Fraction(x)) for x, point in pairs if x != point)
         return sum((each**self.norm for each in moved), Fraction(0)) <= self.eps**self.norm
 
+    def around(self, x: Tensor, eps: Fraction) -> Self:
+        """Return the ball of this norm and clip around other inputs (B, ...)."""
+        return type(self)(x, eps, self.clip)
+
+    @property
+    def widest(self) -> Fraction:
+        """The furthest that a coordinate can move."""
+        return self.eps
+
     @property
     def makes_memory(self) -> bool:
         """Is the memory of ``interval()`` its own, so that it may be overwritten?"""

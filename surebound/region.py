@@ -17,7 +17,7 @@ from surebound.interval import Interval
 from surebound.kernels import ends
 from surebound.markup import facts
 from surebound.norm_ball import L1Ball, L2Ball
-from surebound.numerics import Soundness, exact_fraction, float_up, round_up
+from surebound.numerics import Soundness, exact_fraction, float_up, radii_up, round_up, spread_outwards
 
 
 def _check_images(x: Tensor, name: str) -> None:
@@ -98,19 +98,33 @@ class Box:
 class LinfBall:
     """All inputs within ``eps`` of ``x`` in every coordinate, inside ``clip`` if given.
 
-    ``eps`` is kept exact: give ``"8/255"``, not 0.03137.
+    ``eps`` is kept exact: give ``"8/255"``, not 0.03137. Coordinates may have radii of their own: a tensor as ``eps``
+    (per pixel, or per channel (C, 1, 1)), or ``scale``, which ``eps`` is multiplied with; floats are taken exactly.
 
     >>> LinfBall(torch.zeros(2, 3), eps="8/255", clip=(0, 1))
     LinfBall((2, 3) torch.float32, eps=8/255, clip=(0.0, 1.0))
     >>> LinfBall(torch.full((1, 1), 0.5), eps="1/4", clip=(0, 1)).interval(Soundness.NONE).upper
     tensor([[0.7500]])
+    >>> LinfBall(torch.zeros(1, 2), torch.tensor([0.25, 0.0])).interval().upper
+    tensor([[0.2500, 0.0000]])
     """
 
     x: Tensor  # (B, ...)
     eps: Fraction
     clip: tuple[float, float] | None = field(default=None)
+    scale: Tensor | None = field(default=None)  # (1, ...) or (B, ...) float64
 
-    def __init__(self, x: Tensor, eps: str | int | float | Fraction, clip: tuple[float, float] | None = None) -> None:
+    def __init__(
+        self,
+        x: Tensor,
+        eps: str | int | float | Fraction | Tensor,
+        clip: tuple[float, float] | None = None,
+        scale: Tensor | None = None,
+    ) -> None:
+        if isinstance(eps, Tensor):
+            if scale is not None:
+                raise RegionError("eps is a tensor and scale is given; give one number as eps, or no scale")
+            scale, eps = eps, 1
         radius = exact_fraction(eps)
         if radius < 0:
             raise RegionError(f"eps={eps!r} is negative; a radius is 0 or more")
@@ -127,11 +141,14 @@ class LinfBall:
         object.__setattr__(self, "x", x)
         object.__setattr__(self, "eps", radius)
         object.__setattr__(self, "clip", clip)
+        object.__setattr__(self, "scale", None if scale is None else _checked_scale(scale, x))
 
     def interval(self, soundness: Soundness = Soundness.DEPLOYED) -> Interval:
         """Return the ball as bounds; in REAL and DEPLOYED its ends are rounded outwards."""
         if self.eps == 0:
             return Interval.point(self.x)
+        if self.scale is not None:
+            return self._scaled(self.scale, soundness)
         if soundness is not Soundness.NONE:
             radius = _float_radius(self.eps, self.x.dtype)
             return Interval(*ends.ball(self.x, radius, *_float_clip(self.clip, self.x.dtype)))
@@ -140,10 +157,30 @@ class LinfBall:
             lower, upper = lower.clamp_(*self.clip), upper.clamp_(*self.clip)
         return Interval(lower, upper)
 
+    def _scaled(self, scale: Tensor, soundness: Soundness) -> Interval:
+        """Return the bounds of a ball whose coordinates have radii of their own."""
+        if soundness is Soundness.NONE:
+            radii = (float(self.eps) * scale).to(self.x)
+            lower, upper = self.x - radii, self.x + radii
+        else:
+            radii = radii_up(self.eps, scale, self.x.dtype).to(self.x.device)
+            lower, upper = spread_outwards(self.x, radii)
+        least, most = _float_clip(self.clip, self.x.dtype)
+        return Interval(lower.clamp(least, most), upper.clamp(least, most))
+
     @property
     def makes_memory(self) -> bool:
         """Is the memory of ``interval()`` its own, so that it may be overwritten?"""
         return self.eps != 0
+
+    @property
+    def widest(self) -> Fraction:
+        """The largest radius of a coordinate."""
+        return self.eps if self.scale is None else self.eps * Fraction(float(self.scale.max()))
+
+    def around(self, x: Tensor, eps: Fraction) -> LinfBall:
+        """Return the ball of this kind, with its clip and its scale (1, ...), around other inputs (B, ...)."""
+        return LinfBall(x, eps, self.clip, self.scale)
 
     @property
     def reference(self) -> Tensor:
@@ -151,22 +188,45 @@ class LinfBall:
         return self.x
 
     def __getitem__(self, index: slice | Tensor) -> LinfBall:
-        return LinfBall(self.x[index], self.eps, self.clip)
+        scale = self.scale if self.scale is None or len(self.scale) == 1 else self.scale[index]
+        return LinfBall(self.x[index], self.eps, self.clip, scale)
 
     def __len__(self) -> int:
         return int(self.x.shape[0])
 
     def __repr__(self) -> str:
-        return f"LinfBall({tuple(self.x.shape)} {self.x.dtype}, eps={self.eps}, clip={self.clip})"
+        scale = "" if self.scale is None else f", scale of {tuple(self.scale.shape)}"
+        return f"LinfBall({tuple(self.x.shape)} {self.x.dtype}, eps={self.eps}, clip={self.clip}{scale})"
 
     def _repr_html_(self) -> str:
         clip = "all numbers" if self.clip is None else f"[{self.clip[0]:g}, {self.clip[1]:g}]"
         radius = f"{self.eps} ({float(self.eps):.4g})" if self.eps.denominator > 1 else str(self.eps)
+        if self.scale is not None:
+            radius = f"from {float(self.eps) * float(self.scale.min()):.4g} to {float(self.widest):.4g}"
         values = {"around": tuple(self.x.shape), "dtype": self.x.dtype, "radius": radius, "valid inputs": clip}
         return facts("LinfBall", values)
 
 
 Region = Box | LinfBall | L2Ball | L1Ball
+
+
+def _checked_scale(scale: Tensor, x: Tensor) -> Tensor:
+    """Return radii per coordinate as float64 of shape (1, ...) or (B, ...); refuse what is none."""
+    if not isinstance(scale, Tensor) or scale.dtype.is_complex:
+        raise RegionError(f"the radii per coordinate are a {type(scale).__name__}; give a torch.Tensor of numbers")
+    wide = scale.detach().double()
+    if not bool((wide >= 0).all() and wide.isfinite().all()):
+        raise RegionError("radii per coordinate must be finite and 0 or more; one is negative, infinite or NaN")
+    try:
+        batch = 1 if wide.dim() < x.dim() else int(wide.shape[0])
+        if batch not in (1, len(x)):
+            raise RuntimeError
+        return wide.expand(batch, *x.shape[1:])
+    except RuntimeError:
+        raise RegionError(
+            f"radii of shape {tuple(scale.shape)} do not fit inputs of shape {tuple(x.shape)}; give one per entry "
+            f"{tuple(x.shape[1:])}, per channel (C, 1, 1), or per example and entry"
+        ) from None
 
 
 def warn_if_wide(radii: Iterable[Fraction], clip: tuple[float, float] | None) -> None:

@@ -16,7 +16,7 @@ VALUES = frozenset(
 ENGINE = VALUES | {"kernels", "graph", "rules", "bounds"}
 BESIDE = VALUES | {"data", "models"}
 SEARCH = ENGINE | BESIDE | {"attack", "solvers", "search", "certificates"}
-WORK = SEARCH | {"verify", "train", "vnnlib"}
+WORK = SEARCH | {"verify", "train", "vnnlib", "threats"}
 
 ALLOWED: dict[str, frozenset[str]] = {
     **dict.fromkeys(VALUES, VALUES),
@@ -29,6 +29,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "checker": frozenset(),
     "certificates": VALUES | {"graph", "checker"},
     "data": VALUES,
+    "threats": VALUES,
     "models": VALUES,
     "zoo": BESIDE,
     "attack": ENGINE | BESIDE,

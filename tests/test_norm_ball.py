@@ -98,12 +98,29 @@ def test_membership_is_exact():
 
 
 @pytest.mark.parametrize("make", BALLS)
+def test_verification_proves_and_breaks_what_bounds_and_attacks_do(net, x, make):
+    labels = net(x).argmax(1)
+    for eps in ("1/50", "2"):
+        ball = make(x, eps)
+        upper = sb.worst_margins(net, ball, labels, method="alpha-crown")
+        others = upper.scatter(1, labels[:, None], -1.0).amax(1)
+        for record in sb.verify(net, ball, labels):
+            if record.verdict.witness is not None:
+                witness = record.verdict.witness[None]
+                assert ball[record.index : record.index + 1].contains(witness).item()
+                assert int(net(witness).argmax(1)) != record.label
+            assert record.verdict.status.value == "robust" or others[record.index] > 0
+            # a slack for the order of float sums in a batch; what is proved was bounded, not attacked
+            assert record.verdict.status.value != "robust" or others[record.index] <= 1e-4
+
+
+@pytest.mark.parametrize("make", BALLS)
 def test_what_does_not_know_balls_refuses_them(net, x, make):
     ball, labels = make(x, "1/10", (0, 1)), torch.zeros(4).long()
     with pytest.raises(RegionError, match="decide takes boxes"):
         sb.decide(net, ball, labels)
-    with pytest.raises(RegionError, match="verify takes LinfBalls"):
-        sb.verify(net, ball, labels)
+    with pytest.raises(RegionError, match="verify takes LinfBall, L2Ball and L1Ball"):
+        sb.verify(net, sb.Box(x, x), labels)
     with pytest.raises(RegionError, match="corners are not in it"):
         sb.linear_bounds(net, ball, sb.LinearSpec(torch.ones(1, 3)))
     with pytest.raises(RegionError, match="negative"):

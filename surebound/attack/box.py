@@ -16,8 +16,8 @@ from torch import Tensor
 
 from surebound.errors import RegionError
 from surebound.norm_ball import NormBall
-from surebound.numerics import exact_fraction, float_up, next_down, next_up
-from surebound.region import Box, Region, project
+from surebound.numerics import exact_fraction, float_up, next_down, next_up, radii_down
+from surebound.region import Box, LinfBall, Region, project
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class InnerBox:
             return cls(lower, upper, project(lower / 2 + upper / 2, lower, upper))
         x = region.x.detach().clone()
         _check_finite(x)
-        lower, upper = -_add_inwards(-x, region.eps), _add_inwards(x, region.eps)
+        radius = _inner_radius(region)
+        lower, upper = -_add_inwards(-x, radius), _add_inwards(x, radius)
         if region.clip is not None:
             # The region accepted x, so x belongs to it even where the clip end itself is not a float.
             lowest, highest = region.clip
@@ -106,9 +107,15 @@ def _check_finite(*ends: Tensor) -> None:
         raise RegionError("the region reaches infinity; an attack needs finite inputs, so give a bounded region")
 
 
-def _add_inwards(x: Tensor, eps: Fraction) -> Tensor:
-    """Return the largest value of x's dtype that is not above x + eps (eps rounded down to float64)."""
-    radius = -float_up(-eps)
+def _inner_radius(region: LinfBall) -> float | Tensor:
+    """Return the radius, or that of every coordinate, rounded down to float64."""
+    if region.scale is None:
+        return -float_up(-region.eps)
+    return radii_down(region.eps, region.scale).to(region.x.device)
+
+
+def _add_inwards(x: Tensor, radius: float | Tensor) -> Tensor:
+    """Return the largest value of x's dtype that is not above x + radius (float64)."""
     # Two roundings put the nearest value at most one place off; start above, come down to what fits.
     end = next_up((x.double() + radius).to(x.dtype))
     for _ in range(4):
@@ -116,7 +123,7 @@ def _add_inwards(x: Tensor, eps: Fraction) -> Tensor:
     return torch.where(_apart_at_most(end, x, radius), end, x)
 
 
-def _apart_at_most(a: Tensor, b: Tensor, radius: float) -> Tensor:
+def _apart_at_most(a: Tensor, b: Tensor, radius: float | Tensor) -> Tensor:
     """Decide a - b <= radius exactly: the difference as a float64 sum without error (Knuth's TwoSum)."""
     a, b = a.double(), -b.double()
     total = a + b

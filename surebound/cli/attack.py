@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surebound.cli.exits import EXIT_ERRORS
-from surebound.cli.options import Data, DataDir, First, Form, Quiet, Target, Weights
+from surebound.cli.options import Data, DataDir, First, Form, Quiet, Target, ThreatName, Weights
 from surebound.cli.output import Cell, Format, percent, print_table
+from surebound.cli.threats import asked_threat, pictures
 from surebound.errors import BoundError, GraphError, InputError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from surebound.attack import Attack, AttackProgress, AttackResult
     from surebound.cli.bar import Bar
-    from surebound.region import LinfBall
+    from surebound.search.verdicts import SizedRegion
 
 BOUND_BATCH = 100
 
@@ -50,9 +51,10 @@ def register(app: typer.Typer) -> None:
 def attack(
     target: Target,
     eps: Annotated[
-        str,
+        str | None,
         typer.Option(help="Radius of the l-infinity ball in pixel space, kept exact: 8/255, 0.3.", show_default=False),
-    ],
+    ] = None,
+    threat: ThreatName = None,
     name: Annotated[Name, typer.Option("--attack", help="Which attack.")] = Name.PGD,
     steps: Annotated[int | None, typer.Option(help="Steps per trial (default: the attack's own; PGD 200).")] = None,
     restarts: Annotated[int | None, typer.Option(help="Restarts (default: the attack's own; PGD 10).")] = None,
@@ -74,7 +76,7 @@ def attack(
     form: Form = Format.TABLE,
     quiet: Quiet = False,
 ) -> None:
-    """Attack a network inside l-infinity balls around test images.
+    """Attack a network inside l-infinity balls around test images, or by another threat.
 
     Whatever is found lies in the ball exactly and was run through the network again. Images that interval
     bounds prove robust cannot fall and are skipped, unless --attack-proved asks for the check. Ctrl-C ends the
@@ -84,39 +86,40 @@ def attack(
 
       surebound attack runs/mnist-small --eps 0.3 --steps 200 --restarts 10
 
+      surebound attack runs/mnist-small --threat translation:2 --save worst.safetensors
+
       surebound attack mypkg.nets:build --weights w.safetensors --data digits --eps 8/255 --attack spsa
     """
     from surebound.attack import attack as search
     from surebound.cli.bar import Bar
     from surebound.experiment.signals import exit_code, stop_on_signals
     from surebound.experiment.target import load_target
-    from surebound.numerics import exact_fraction
-    from surebound.region import LinfBall, warn_if_wide
+    from surebound.region import warn_if_wide
 
     method = _method(name, steps, restarts, start)
     _check_save(save)
-    exact_fraction(eps, "--eps")  # before anything slow is loaded
+    asked = asked_threat(eps, threat)  # before anything slow is loaded
     found = load_target(target, weights=weights, data=data, data_dir=data_dir)
     images, labels = found.first(first)
-    region = LinfBall(images, eps, clip=found.clip)
-    warn_if_wide([region.eps], region.clip)
+    network, region = asked.against(found.model, images, found.clip)
+    warn_if_wide([region.widest], region.clip)
     began = time.monotonic()
     with Bar("bounding") as bar:
-        proved = _proved(found.model, region, labels, bar)
+        proved = _proved(network, region, labels, bar)
     with Bar("attacking") as bar, stop_on_signals() as stopped:
 
         def show(now: AttackProgress) -> None:
             bar.show(now.done, now.total, f"{now.broken} of {now.examples} broken")
 
         result = search(
-            found.model, region, labels, method,
+            network, region, labels, method,
             proved=None if attack_proved else proved, seed=seed, memory=memory * 2**20, progress=show,
             stop=lambda: bool(stopped),
         )  # fmt: skip
     seconds = time.monotonic() - began
-    print_table(COLUMNS, [_row(name, eps, result, proved, seconds)], form)
+    print_table(COLUMNS, [_row(name, eps or str(asked), result, proved, seconds)], form)
     if save is not None:
-        _save(save, result, labels)
+        _save(save, result, labels, pictures(network, result.adversarial))
     partial = not bool(result.finished.all())  # a signal after the last step came too late to matter
     if partial:
         typer.echo(_partial(result, save), err=True)
@@ -170,7 +173,7 @@ def _method(name: Name, steps: int | None, restarts: int | None, start: Start | 
     return make(**options)  # type: ignore[arg-type]  # every attack has these three
 
 
-def _proved(model: nn.Module, region: LinfBall, labels: Tensor, bar: Bar) -> Tensor:
+def _proved(model: nn.Module, region: SizedRegion, labels: Tensor, bar: Bar) -> Tensor:
     """Which examples interval bounds prove, for every float32 execution: (B,); none without bounds."""
     import torch
 
@@ -201,11 +204,11 @@ def _check_save(path: Path | None) -> None:
         raise InputError(f"--save {path}: there is no directory {path.resolve().parent}; make it first")
 
 
-def _save(path: Path, result: AttackResult, labels: Tensor) -> None:
+def _save(path: Path, result: AttackResult, labels: Tensor, images: Tensor) -> None:
     from safetensors.torch import save_file
 
     found = {
-        "images": result.adversarial,
+        "images": images,
         "labels": labels,
         "success": result.success,
         "finished": result.finished,

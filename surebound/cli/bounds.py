@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surebound.cli.options import Clip, Data, DataDir, Form, Indices, Quiet, Target, Weights
+from surebound.cli.options import Clip, Data, DataDir, Form, Indices, Quiet, Target, ThreatName, Weights
 from surebound.cli.output import Cell, Format, print_table
 from surebound.cli.pieces import pieces
+from surebound.cli.threats import asked_threat
 from surebound.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from surebound.region import LinfBall
+    from surebound.search.verdicts import SizedRegion
 
 
 class MethodName(enum.StrEnum):
@@ -59,7 +60,10 @@ def register(app: typer.Typer) -> None:
 
 def bounds(
     model: Target,
-    eps: Annotated[str, typer.Option(help="Radius in pixel space, kept exact: 8/255, 0.1.", show_default=False)],
+    eps: Annotated[
+        str | None, typer.Option(help="Radius in pixel space, kept exact: 8/255, 0.1.", show_default=False)
+    ] = None,
+    threat: ThreatName = None,
     weights: Weights = None,
     data: Data = None,
     data_dir: DataDir = None,
@@ -75,7 +79,7 @@ def bounds(
     form: Form = Format.TABLE,
     quiet: Quiet = False,
 ) -> None:
-    """Bound a network's outputs over l-infinity balls around images.
+    """Bound a network's outputs over l-infinity balls around images, or against another threat to them.
 
     An image is proved robust when no class can overtake the true one anywhere in its ball. Ctrl-C shows the table of
     the images bounded until then.
@@ -86,6 +90,8 @@ def bounds(
 
       surebound bounds net.onnx --data images.npz --eps 1/20
 
+      surebound bounds runs/digits --threat rotation:5deg --first 10 --method crown
+
       surebound bounds mypkg.nets:build --data images.npz --index 3 --index 7 --eps 0.1 --show outputs
     """
     import torch
@@ -94,13 +100,14 @@ def bounds(
     from surebound.experiment.target import load_target
     from surebound.graph import program_of
     from surebound.kernels import keep_memory
-    from surebound.numerics import exact_fraction
-    from surebound.region import LinfBall, warn_if_wide
+    from surebound.region import warn_if_wide
 
     keep_memory()  # batch after batch needs the same arrays
+    asked = asked_threat(eps, threat)  # before anything slow is loaded
     target = load_target(model, weights=weights, data=data, data_dir=data_dir, clip=clip)
     network, test = target.model, target.test()
-    warn_if_wide([exact_fraction(eps, "--eps")], target.clip)
+    if asked.in_pixels:
+        warn_if_wide([asked.size], target.clip)
     chosen = choose(len(test), index or [], first)
     columns, bound = (MARGIN_COLUMNS, margin_rows) if show is Show.MARGINS else (OUTPUT_COLUMNS, output_rows)
     rows: list[list[Cell]] = []
@@ -109,11 +116,14 @@ def bounds(
         with torch.no_grad(), Bar("bounding") as bar:
             # A network that fixes its batch size (x.view(8, -1)) takes no smaller pieces.
             batch, _ = test.batch(torch.tensor(chosen[:batch_size]))
-            fixed = program_of(network, batch).graph.input_shape[0] is not None
+            front, region = asked.against(network, batch, target.clip)
+            fixed = program_of(front, region.x).graph.input_shape[0] is not None
             for part in pieces(len(chosen), batch_size, fixed=fixed):
                 numbers = chosen[part]
                 images, labels = test.batch(torch.tensor(numbers))
-                rows += bound(network, LinfBall(images, eps, target.clip), labels, numbers, method, soundness)
+                # One network for all batches: it is traced once.
+                region = asked.against(network, images, target.clip)[1]
+                rows += bound(front, region, labels, numbers, method, soundness)
                 bar.kept = f"the table has the first {part.stop} of {len(chosen)} images"
                 bar.show(part.stop, len(chosen))
     except KeyboardInterrupt as error:
@@ -121,7 +131,7 @@ def bounds(
     if rows or stopped is None:
         print_table(columns, rows, form)
         if form is Format.TABLE and show is Show.MARGINS:
-            typer.echo(conclusion(rows, eps, soundness))
+            typer.echo(conclusion(rows, f"at eps = {eps}" if threat is None else f"against {asked}", soundness))
     if stopped is not None:
         raise stopped
 
@@ -144,7 +154,7 @@ OUTPUT_COLUMNS = ("image", "label", "output", "lower", "value", "upper")
 
 def margin_rows(
     network: nn.Module,
-    region: LinfBall,
+    region: SizedRegion,
     labels: Tensor,
     numbers: list[int],
     method: MethodName,
@@ -178,7 +188,7 @@ def margin_rows(
 
 def output_rows(
     network: nn.Module,
-    region: LinfBall,
+    region: SizedRegion,
     labels: Tensor,
     numbers: list[int],
     method: MethodName,
@@ -207,7 +217,7 @@ def output_rows(
     ]
 
 
-def conclusion(rows: list[list[Cell]], eps: str, soundness: Arithmetic) -> str:
+def conclusion(rows: list[list[Cell]], against: str, soundness: Arithmetic) -> str:
     """The table in one sentence."""
     correct = sum(row[1] == row[2] for row in rows)
     start = f"\n{len(rows)} images, {correct} classified correctly"
@@ -215,4 +225,4 @@ def conclusion(rows: list[list[Cell]], eps: str, soundness: Arithmetic) -> str:
         return f"{start}; soundness 'none' proves nothing"
     robust = sum(row[5] is True for row in rows)
     held = "every float32 execution" if soundness is Arithmetic.DEPLOYED else "exact arithmetic"
-    return f"{start}, {robust} proved robust at eps = {eps} for {held}"
+    return f"{start}, {robust} proved robust {against} for {held}"

@@ -39,6 +39,15 @@ Clip = Annotated[
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress and no notes; results and errors only.", callback=_hush)
 ]
+ThreatName = Annotated[
+    str | None,
+    typer.Option(
+        "--threat",
+        help="Instead of --eps, NAME:SIZE: linf:8/255, l2:0.5, l1:1, brightness:0.1, contrast:0.2, blur:0.5, "
+        "rotation:5deg, translation:2 (pixels), scaling:0.1.",
+        show_default=False,
+    ),
+]
 First = Annotated[int | None, typer.Option(min=1, help="The first N test images (default: all).")]
 Indices = Annotated[list[int] | None, typer.Option(help="An image by its number; may be repeated.")]
 Form = Annotated[Format, typer.Option("--format", help="How to write the table.")]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from surebound.cli.options import NET_HELP, Clip, Data, DataDir, First, Form, Quiet, Weights
+from surebound.cli.options import NET_HELP, Clip, Data, DataDir, First, Form, Quiet, ThreatName, Weights
 from surebound.cli.output import Format
 from surebound.errors import InputError
 
@@ -27,6 +27,7 @@ def verify(
             show_default=False,
         ),
     ] = None,
+    threat: ThreatName = None,
     network: Annotated[
         list[str] | None,
         typer.Option(help="NAME=FILE: the ONNX file of a network of the query; once per network."),
@@ -115,6 +116,8 @@ def verify(
 
       surebound verify runs/mnist-small --eps 0.1 --quiet --format json --fail-under 90
 
+      surebound verify runs/mnist-small --threat rotation:5deg --first 100
+
       surebound verify net.onnx --data images.npz --eps 1/20 --out proofs
 
       surebound verify mypkg.nets:build --weights w.safetensors --data digits --eps 8/255 --out proofs
@@ -122,6 +125,8 @@ def verify(
       surebound verify runs/mnist-small --eps 0.3 --cluster tcp://scheduler:8786
     """
     queries = network or onnx or vnnlib or instances or (target and target.removesuffix(".gz").endswith(".vnnlib"))
+    if queries and threat is not None:
+        raise InputError("--threat is for images; a query says itself what inputs it is about")
     if cluster is not None and (queries or jobs is not None):
         raise InputError("--cluster is for images, and instead of --jobs; leave one of them out")
     if network or (target is not None and target.removesuffix(".gz").endswith(".vnnlib")):
@@ -144,7 +149,8 @@ def verify(
 
         request = ImageRequest(
             target=_needed(target, "a query or a network"),
-            eps=_needed(eps, "--eps"),
+            eps=eps if threat else _needed(eps, "--eps (or --threat)"),
+            threat=threat,
             cascade=cascade,
             tighten=tighten,
             first=first,

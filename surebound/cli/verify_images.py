@@ -17,6 +17,7 @@ from surebound.cli.exits import EXIT_ERRORS, EXIT_UNDER
 from surebound.cli.loading import loading
 from surebound.cli.notes import note
 from surebound.cli.output import Cell, Format, percent, print_table
+from surebound.cli.threats import asked_threats
 
 if TYPE_CHECKING:
     from surebound.verify import Results, Summary
@@ -27,7 +28,8 @@ class ImageRequest:
     """What `surebound verify NET --eps ...` was asked."""
 
     target: str
-    eps: str
+    eps: str | None
+    threat: str | None
     cascade: str
     tighten: int
     first: int | None
@@ -54,13 +56,12 @@ def run_images(asked: ImageRequest) -> None:
         from surebound.cli.verify_progress import Counts
         from surebound.experiment.target import load_target
         from surebound.experiment.verifications import note_verification
-        from surebound.region import LinfBall
         from surebound.search.cascade import cascade as find_cascade
         from surebound.verify import verify as decide
         from surebound.verify.cluster import check_cluster
-        from surebound.verify.radii import parse_radii
 
-    radii = parse_radii(asked.eps)
+    threats = asked_threats(asked.eps, asked.threat, asked.certificates, asked.explain)
+    radii = [each.size for each in threats]
     stages = find_cascade(asked.cascade)
     stages = stages.tightened(asked.tighten) if asked.tighten else stages
     stages.check()  # before anything slow is loaded
@@ -70,15 +71,21 @@ def run_images(asked: ImageRequest) -> None:
         sys.path.insert(0, os.getcwd())  # workers import the factory's module, too
     found = load_target(asked.target, weights=asked.weights, data=asked.data, data_dir=asked.data_dir, clip=asked.clip)
     place = store_directory(asked.target, asked.out)
+    if place is not None and asked.out is None and asked.threat is not None:
+        place = place / "threats" / str(threats[0]).replace(":", "-").replace("/", "_")
     images, labels = found.first(asked.first)
     limit = float("inf") if asked.timeout is None else asked.timeout
     here = None if asked.cluster is not None else asked.jobs or os.cpu_count() or 1
     if asked.explain:
         typer.echo(image_question(found, images, labels, radii, stages, limit, place), err=True)
+    network, regions = found.model, []
+    for each in threats:
+        network, region = each.against(found.model, images, found.clip)
+        regions.append(region)
     try:
         with Counts() as progress:
             results = decide(
-                found.model, [LinfBall(images, radius, clip=found.clip) for radius in radii], labels, stages,
+                network, regions, labels, stages,
                 timeout=limit, jobs=here, cluster=asked.cluster, out=place, mix=asked.mix,
                 certificates=asked.certificates, seed=asked.seed, progress=progress,
             )  # fmt: skip

@@ -21,6 +21,7 @@ from surebound.numerics.neighbours import (
     strictly_above,
 )
 from surebound.numerics.outward import PREPAID_ROUNDINGS, AffineRounding, down, outward, pay, up
+from surebound.numerics.radii import radii_down, radii_up, spread_outwards
 from surebound.numerics.slack import (
     FEW_ROUNDINGS,
     FUNCTION_ERROR,
@@ -53,7 +54,8 @@ __all__ = [
     "add_up", "amply_up", "by_rows", "cache_blocks", "covering", "defined", "dot", "dot_rounding", "down",
     "exact_fraction", "extent_of_sizes", "float_up", "gamma", "has_subnormal", "largest_eigenvalue",
     "next_down", "next_up",
-    "no_information", "nothing_known", "outer_float32", "outward", "pay", "per_example", "proved",
-    "round_down", "round_up", "several_sums", "slightly_up", "step_towards", "strictly_above",
+    "no_information", "nothing_known", "outer_float32", "outward", "pay", "per_example", "proved", "radii_down",
+    "radii_up", "round_down", "round_up", "several_sums", "slightly_up", "spread_outwards", "step_towards",
+    "strictly_above",
     "sum_rounding", "sum_up", "tiny", "unit_roundoff", "up",
 ]  # fmt: skip

@@ -70,6 +70,19 @@ class Cascade:
         )
         return dataclasses.replace(self, stages=tuple(stages))
 
+    def for_norms(self) -> Cascade:
+        """Return the stages that know balls of the norms l2 and l1, linear bounds at their tightest.
+
+        The exact ones would only look for counterexamples in the box around the ball.
+
+        >>> cascade("default").for_norms().names
+        ('clean', 'interval', 'crown', 'pgd', 'multi-targeted')
+        """
+        boxes = (BranchAndBound, MixedInteger, LinearRelaxation)
+        kept = (stage for stage in self.stages if not isinstance(stage, boxes))
+        tight = (CrownBounds("alpha-crown") if isinstance(stage, CrownBounds) else stage for stage in kept)
+        return dataclasses.replace(self, stages=tuple(tight))
+
     def check(self) -> None:
         """Raise if a stage cannot run here, before hours are spent on the ones before it."""
         for stage in self.stages:

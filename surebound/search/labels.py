@@ -13,7 +13,7 @@ from surebound.attack.objective import Classification
 from surebound.bounds.margins import worst_margins
 from surebound.graph import Program
 from surebound.numerics import Soundness
-from surebound.region import Region, project
+from surebound.region import Region
 from surebound.search.question import Cases, Confirm
 from surebound.search.workspace import Workspace
 
@@ -45,7 +45,7 @@ class Labels:
         box, label = InnerBox.of(own), self.labels[i : i + 1]
 
         def check(point: Tensor, _: int) -> Tensor | None:
-            x = project(point.detach().to(box.lower.dtype).reshape(box.lower.shape), box.lower, box.upper)
+            x = box.settled(point.detach().to(box.lower.dtype).reshape(box.lower.shape))
             logits = self.workspace.logits(x)
             violated = bool(Classification(label).violated(logits))
             # A tie is no violation inside the region; but an example that is not predicted as its label is wrong.

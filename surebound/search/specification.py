@@ -172,7 +172,11 @@ def ends(region: Region) -> tuple[list[Fraction], list[Fraction]]:
     if isinstance(region, NormBall):
         raise RegionError(f"{region} has no ends")
     middle = [Fraction(value) for value in region.x.double().reshape(-1).tolist()]
-    low, high = [value - region.eps for value in middle], [value + region.eps for value in middle]
+    radii = [region.eps] * len(middle)
+    if region.scale is not None:
+        radii = [region.eps * Fraction(value) for value in region.scale.reshape(-1).tolist()]
+    low = [value - radius for value, radius in zip(middle, radii, strict=True)]
+    high = [value + radius for value, radius in zip(middle, radii, strict=True)]
     if region.clip is not None:
         least, most = (exact_fraction(end, "clip") for end in region.clip)
         # The region accepted x, so x belongs to it even where the clip end itself is not a float.

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from surebound.certificates.evidence import Evidences
+from surebound.norm_ball import NormBall
 from surebound.region import LinfBall
 from surebound.search.labels import Labels
 from surebound.search.question import Finding, Proof, Questions
@@ -25,6 +26,9 @@ from surebound.search.record import Record
 from surebound.search.stages.base import Stage
 from surebound.search.workspace import Workspace
 from surebound.verdict import Status, Verdict
+
+#: Regions around an image that are given by a radius.
+SizedRegion = LinfBall | NormBall
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -209,6 +213,11 @@ class Setting:
     seed: int = 0
     timeout: float = math.inf  # seconds per example and stage, on top of the stages' own limits
     certify: bool = False  # keep what proofs rest on
+    kind: SizedRegion | None = None  # what the regions are like, of no examples; None: balls of one radius, inside clip
+
+    def region(self, images: Tensor, eps: Fraction) -> SizedRegion:
+        """Return the region around images (B, ...) that is asked about."""
+        return LinfBall(images, eps, self.clip) if self.kind is None else self.kind.around(images, eps)
 
 
 def decide(
@@ -259,7 +268,7 @@ def _questions(batch: list[Example], setting: Setting, workspace: Workspace) -> 
     margins = torch.tensor(np.stack([_known(example).margins for example in batch]))
     predictions = torch.tensor([example.prediction for example in batch])
     return Questions(
-        region=LinfBall(images, batch[0].eps, setting.clip),
+        region=setting.region(images, batch[0].eps),
         asked=Labels(workspace, labels, predictions, margins.shape[1]),
         margins=margins,
         indices=torch.tensor([example.index for example in batch]),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from surebound.errors import InputError, StoreError, VerificationError
+from surebound.errors import InputError, RegionError, StoreError, VerificationError
 from surebound.region import LinfBall
 from surebound.search.cascade import Cascade
 from surebound.search.cascade import cascade as find_cascade
@@ -70,6 +70,8 @@ class RadiusSearch:
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         """``region``: the balls of the largest radius. ``progress`` hears how many images are done, and of how many."""
+        if not isinstance(region, LinfBall) or region.scale is not None:
+            raise RegionError(f"radii are searched for l-infinity balls of one radius, not for {region}")
         if not 0 < step <= region.eps:
             raise InputError(f"the step {step} must be above 0 and at most the largest radius, {region.eps}")
         self._images, self._clip, self._labels = region.x, region.clip, labels.long()

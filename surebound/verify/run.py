@@ -15,13 +15,14 @@ from surebound.certificates.directory import CertificateDirectory, certificate_n
 from surebound.errors import InputError, RegionError, StoreError
 from surebound.graph import forward, program_of
 from surebound.graph.fit import evaluating
+from surebound.norm_ball import NormBall
 from surebound.numerics import TRACE_TOLERANCE
 from surebound.region import LinfBall, check_region, warn_if_wide
 from surebound.rules import check_supported
 from surebound.search.cascade import Cascade
 from surebound.search.cascade import cascade as find_cascade
 from surebound.search.record import Record
-from surebound.search.verdicts import Example, Setting, example_of
+from surebound.search.verdicts import Example, Setting, SizedRegion, example_of
 from surebound.spec import check_labels
 from surebound.verdict import Status
 from surebound.verify.cluster import check_cluster, cluster_pool
@@ -53,7 +54,7 @@ class Progress:
 
 def verify(
     model: nn.Module,
-    region: LinfBall | Sequence[LinfBall],  # around images (N, C, H, W) float32
+    region: SizedRegion | Sequence[SizedRegion],  # around images (N, C, H, W) float32
     labels: Tensor,  # (N,) integers
     cascade: str | Cascade = "default",
     *,
@@ -74,7 +75,8 @@ def verify(
     property:    ROBUST is a proof (``float_sound`` says of what), FALSIFIED has a witness that was re-run
     reference:   Gowal et al. 2018, section 4
 
-    ``region``: a ball around every image, or a list of balls around the same images, one per radius.
+    ``region``: a ball around every image, or a list of balls around the same images, one per radius. Radii per
+    coordinate are those of all images. Balls of other norms go through the stages of bounds and attacks alone.
     ``indices`` chooses examples; ``timeout`` is seconds per example and stage. ``jobs`` starts that many worker
     processes; None works in this one. (More than one, for a network whose class is defined in the script itself, need
     the script's entry under ``if __name__ == "__main__":``.)
@@ -91,8 +93,15 @@ def verify(
     """
     balls = _balls(region)
     images, clip, radii = balls[0].x, balls[0].clip, sorted({ball.eps for ball in balls})
-    warn_if_wide(radii, clip)
+    warn_if_wide([ball.widest for ball in balls], clip)
+    kind = _kind(balls[0])
+    if certificates is not None and kind is not None:
+        raise InputError(
+            f"certificates speak of l-infinity balls of one radius, not of {balls[0]}: leave certificates out; for "
+            "radii per coordinate sb.decide(model, ball, labels, certificates=...) writes them"
+        )
     steps = find_cascade(cascade)
+    steps = steps.for_norms() if isinstance(balls[0], NormBall) else steps
     steps.check()
     chosen = checked(model, steps, images, labels, indices, timeout, jobs)
     if cluster is not None:
@@ -100,12 +109,12 @@ def verify(
             raise InputError(f"jobs={jobs} and a cluster; give one of them: a cluster has its own workers")
         check_cluster(cluster)
     kept = None if certificates is None else _certificates(model, images, Path(certificates))
-    setting = Setting(clip, seed, timeout, certify=kept is not None)
+    setting = Setting(clip, seed, timeout, certify=kept is not None, kind=kind)
     work = Work(model, steps, setting, tuple(images.shape[1:]))
     run = _Verification(work, images, labels.long(), chosen, progress, lambda: executor_for(work, jobs, cluster), kept)
     if out is None:
         return run.without_store(radii)
-    with Store.open(Path(out) / STORE_NAME, identity_of(model, images, clip), mix=mix) as store:
+    with Store.open(Path(out) / STORE_NAME, identity_of(model, images, clip, kind), mix=mix) as store:
         return run.with_store(store, radii)
 
 
@@ -217,24 +226,40 @@ def _certificates(model: nn.Module, images: Tensor, directory: Path) -> Certific
         return open_directory(directory, program_of(model, images[:1]))
 
 
-def _balls(region: LinfBall | Sequence[LinfBall]) -> list[LinfBall]:
-    """The balls, which must have their images and clip range in common."""
+def _kind(ball: SizedRegion) -> SizedRegion | None:
+    """Return what balls of one run have in common, without images; None of l-infinity balls of one radius."""
+    if isinstance(ball, LinfBall) and ball.scale is None:
+        return None
+    if isinstance(ball, LinfBall) and ball.scale is not None and len(ball.scale) != 1:
+        raise RegionError(
+            "verify takes radii per coordinate that all images share, (C, H, W) or (C, 1, 1); for radii per image ask "
+            "sb.decide(model, ball, labels)"
+        )
+    return ball[:0]
+
+
+def _balls(region: SizedRegion | Sequence[SizedRegion]) -> list[SizedRegion]:
+    """The balls, which must have their images, clip range and kind in common."""
     balls = list(region) if isinstance(region, Sequence) else [region]
     for ball in balls:
         check_region(ball, empty=True)
-        if not isinstance(ball, LinfBall):
+        if not isinstance(ball, SizedRegion):
             raise RegionError(
-                f"the region is a {type(ball).__name__}; verify takes LinfBalls: for a box ask "
-                "sb.decide(model, box, labels), "
-                "for balls of other norms sb.worst_margins and sb.attack"
+                f"the region is a {type(ball).__name__}; verify takes LinfBall, L2Ball and L1Ball: for a box ask "
+                "sb.decide(model, box, labels)"
             )
     if not balls:
         raise InputError("no region was given; give sb.LinfBall(images, '8/255', clip=(0, 1)), or a list")
     first = balls[0]
     for ball in balls[1:]:
-        if ball.clip != first.clip or not (ball.x is first.x or torch.equal(ball.x, first.x)):
+        same = type(ball) is type(first) and ball.clip == first.clip and _same(ball.x, first.x)
+        if not same or not _same(getattr(ball, "scale", None), getattr(first, "scale", None)):
             raise RegionError(f"{ball} and {first}: balls of one call have the same images and clip; only eps differs")
     return balls
+
+
+def _same(a: Tensor | None, b: Tensor | None) -> bool:
+    return a is b or (a is not None and b is not None and torch.equal(a, b))
 
 
 def checked(
@@ -284,11 +309,17 @@ def _check_alone(model: nn.Module, x: Tensor) -> None:
         )
 
 
-def identity_of(model: nn.Module, images: Tensor, clip: tuple[float, float] | None) -> Identity:
+def identity_of(
+    model: nn.Module, images: Tensor, clip: tuple[float, float] | None, kind: SizedRegion | None = None
+) -> Identity:
     """What results belong to: the weights, the network as traced, the question, and the code that answers it."""
     shape = "x".join(str(size) for size in images.shape[1:])
     network = network_digest(model, images[:1])
     spec = f"label stays the largest output; inputs {shape} in {clip}; {network}"
+    if kind is not None:
+        spec += f"; {type(kind).__name__}"
+        scale = kind.scale if isinstance(kind, LinfBall) else None
+        spec += "" if scale is None else f" of scale {weights_hash({'scale': scale})[:16]}"
     return Identity(weights_hash(model.state_dict()), spec, code_version())
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from surebound.region import LinfBall
 from surebound.search.agreement import check_agreement
 from surebound.search.cascade import Cascade
 from surebound.search.record import Record
@@ -84,7 +83,7 @@ class Work:
         images = [torch.from_numpy(each.image) for each in unit.examples if each.index in proved]
         if not images:
             return
-        region = LinfBall(torch.stack(images), unit.examples[0].eps, self.setting.clip)
+        region = self.setting.region(torch.stack(images), unit.examples[0].eps)
         try:
             check_agreement(workspace.program(region.x), self.model, region, self.setting.seed)
         except Exception as error:

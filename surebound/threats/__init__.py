@@ -1,0 +1,10 @@
+"""What an attacker may do to an image, beyond a ball: changes by one or two parameters, and threats by name."""
+
+from __future__ import annotations
+
+from surebound.threats.threat import Changed, Threat, threat
+from surebound.threats.transforms import Blur, Brightness, Contrast, Rotation, Zoom, Transform, Translation
+
+__all__ = [
+    "Blur", "Brightness", "Changed", "Contrast", "Rotation", "Zoom", "Threat", "Transform", "Translation", "threat",
+]  # fmt: skip

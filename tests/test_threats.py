@@ -1,0 +1,211 @@
+"""Every threat through one harness: nothing inside leaves the bounds, none at size 0, larger is never tighter."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from typer.testing import CliRunner
+
+import surebound as sb
+from surebound.attack.box import InnerBox
+from surebound.attack.methods import PGD
+from surebound.cli import build_app
+from surebound.errors import InputError, RegionError, StoreError
+from surebound.threats import Changed, Rotation, Zoom, Translation
+
+CLIP = (0.0, 1.0)
+SIZES = {
+    "linf": "1/20", "l2": "1/4", "l1": "1/2", "brightness": "1/5", "contrast": "1/2", "blur": "1",
+    "rotation": "20deg", "translation": "3/2px", "scaling": "1/5",
+}  # fmt: skip
+PARAMETRIC = ("brightness", "contrast", "blur", "rotation", "translation", "scaling")
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch.manual_seed(0)
+    layers = nn.Conv2d(2, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(60, 8), nn.ReLU(), nn.Linear(8, 3)
+    return nn.Sequential(*layers).requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def x():
+    return torch.rand(2, 2, 6, 5, generator=torch.Generator().manual_seed(1))
+
+
+def margins(network, points, labels):
+    z = network(points)
+    return z - z.gather(1, labels[:, None])
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_nothing_inside_leaves_the_bounds(net, x, name):
+    network, region = sb.threat(f"{name}:{SIZES[name]}").against(net, x, CLIP)
+    labels = network(region.x).argmax(1)
+    found = [sb.worst_margins(network, region, labels, method=method) for method in ("interval", "crown")]
+    upper = torch.fmin(*found)
+    assert bool((found[1] <= found[0] + 1e-5).all())
+    box, draw = InnerBox.of(region), torch.Generator().manual_seed(2)
+    for number in range(60):
+        share = torch.rand(box.lower.shape, generator=draw)
+        share = share.round() if number % 3 == 0 else share
+        point = box.settled(box.lower + share * (box.upper - box.lower))
+        assert bool((margins(network, point, labels) <= upper).all())
+    broken = sb.attack(network, region, labels, PGD(steps=20, restarts=2))
+    assert bool((margins(network, broken.adversarial, labels) <= upper).all())
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_size_0_is_the_image_and_larger_is_never_tighter(net, x, name):
+    labels = net(x).argmax(1)
+    whole = sb.threat(f"{name}:{SIZES[name]}")
+    found = []
+    # one network for all sizes: more whole-pixel shifts would be other sums
+    network, region = whole.against(net, x, CLIP)
+    for share in (Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(1)):
+        region = region.around(region.x, share * whole.size)
+        found.append(sb.worst_margins(network, region, labels, method="interval"))
+    assert torch.equal(network(region.x), net(x))
+    assert torch.allclose(found[0], margins(net, x, labels), atol=1e-4)
+    for small, large in pairwise(found):
+        assert bool((small <= large + 1e-6).all())
+    assert bool((found[-1] > found[0] + 1e-3).any())
+
+
+def sampled(image, angle=0.0, scale=1.0, down=0.0, right=0.0):
+    """Resample by PyTorch's own function, which knows nothing of hats: zeros outside, corners at -1 and 1."""
+    height, width = image.shape[-2:]
+    i, j = torch.meshgrid(torch.arange(height).double(), torch.arange(width).double(), indexing="ij")
+    i, j = i - (height - 1) / 2, j - (width - 1) / 2
+    cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+    y, z = scale * (cos * i + sin * j) + down, scale * (cos * j - sin * i) + right
+    grid = torch.stack([z / ((width - 1) / 2), y / ((height - 1) / 2)], -1)[None].expand(len(image), -1, -1, -1)
+    return functional.grid_sample(image.double(), grid, "bilinear", "zeros", align_corners=True).float()
+
+
+def test_modules_compute_what_grid_sample_does(x):
+    steps = torch.linspace(-1, 1, 9).tolist()
+    turn, zoom, shift = (
+        Rotation(x.shape[1:], 30, CLIP),
+        Zoom(x.shape[1:], 0.4, CLIP),
+        Translation(x.shape[1:], 2, CLIP),
+    )
+    for a in steps:
+        theta = torch.full((2, 1), a)
+        assert torch.allclose(turn(30 * theta, x), sampled(x, angle=30 * a), atol=1e-5)
+        assert torch.allclose(zoom(0.4 * theta, x), sampled(x, scale=1 + 0.4 * a), atol=1e-5)
+        for b in steps:
+            both = torch.tensor([[2 * a, 2 * b]]).expand(2, 2)
+            assert torch.allclose(shift(both, x), sampled(x, down=2 * a, right=2 * b), atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "size"), [("rotation", "4"), ("translation", "1/3"), ("brightness", "1/10")])
+def test_verdicts_agree_with_a_grid_of_parameters(net, x, name, size):
+    network, region = sb.threat(f"{name}:{size}").against(net, x, CLIP)
+    labels = net(x).argmax(1)
+    labels[1] = (labels[1] + 1) % 3  # misread as it is
+    records = list(sb.verify(network, region, labels, timeout=20))
+    assert records[1].verdict.status.value == "falsified"
+    count = network.transform.parameters_count
+    line = torch.linspace(-1, 1, 41 if count == 1 else 13) * float(region.eps)
+    theta = torch.cartesian_prod(*[line] * count).reshape(-1, count)
+    points = torch.cat([theta, x[:1].flatten(1).expand(len(theta), -1)], 1)
+    broken = bool((network(points).argmax(1) != labels[0]).any())
+    assert records[0].verdict.status.value == ("falsified" if broken else "robust")
+    for record in records:
+        if record.verdict.witness is not None:  # the whole thing, T and the network, reads it otherwise
+            changed = network.image(record.verdict.witness[None])
+            assert int(net(changed).argmax(1)) != record.label
+
+
+def test_radii_per_coordinate_are_those_of_the_box(net, x, tmp_path):
+    radii = torch.rand(x.shape[1:], generator=torch.Generator().manual_seed(3)) / 8
+    radii[0, 0] = 0
+    ball, labels = sb.LinfBall(x, radii, CLIP), net(x).argmax(1)
+    exact = [Fraction(v) for v in radii.flatten().tolist()]
+    for scaled, times in ((ball, 1), (sb.LinfBall(x, "1/3", CLIP, scale=radii), Fraction(1, 3))):
+        outer, inner = scaled.interval(), InnerBox.of(scaled)
+        for part in range(2):
+            ends = zip(
+                x[part].flatten().tolist(), exact, *(end[part].flatten().tolist() for end in
+                (outer.lower, outer.upper, inner.lower, inner.upper)), strict=True
+            )  # fmt: skip
+            for middle, radius, low, high, least, most in ends:
+                down = max(Fraction(middle) - times * radius, Fraction(0))
+                up = min(Fraction(middle) + times * radius, Fraction(1))
+                assert Fraction(low) <= down <= Fraction(least) <= Fraction(most) <= up <= Fraction(high)
+                assert high - most < 1e-6 and least - low < 1e-6
+    assert torch.equal(ball.interval().upper[:, 0, 0], x[:, 0, 0])
+    box = sb.Box(ball.interval().lower, ball.interval().upper)
+    assert torch.equal(
+        sb.worst_margins(net, ball, labels, method="crown"), sb.worst_margins(net, box, labels, method="crown")
+    )
+    verdicts = [v.status for v in sb.decide(net, ball, labels)]
+    records = sb.verify(net, ball, labels, out=tmp_path)
+    assert verdicts == [r.verdict.status for r in records] == [v.status for v in sb.decide(net, box, labels)]
+    # one channel alone: (C, 1, 1)
+    assert not sb.LinfBall(x, torch.tensor([0.1, 0.0]).view(2, 1, 1)).interval().radius[:, 1].any()
+    # results of other radii, or of another norm, never mix
+    for other in (sb.LinfBall(x, radii / 2, CLIP), sb.LinfBall(x, "1/9", CLIP), sb.L2Ball(x, "1/9", CLIP)):
+        with pytest.raises(StoreError, match="spec"):
+            sb.verify(net, other, labels, out=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda x: sb.threat("rotaton:5"), "did you mean 'rotation'"),
+        (lambda x: sb.threat("rotation"), "has no size; give NAME:SIZE"),
+        (lambda x: sb.threat("l2:-1"), "negative size"),
+        (lambda x: sb.threat("rotation:90"), "larger than rotation:45"),
+        (lambda x: sb.threat("blur:0.5").against(nn.Flatten(), x.flatten(1)), r"changes images \(B, C, H, W\)"),
+        (lambda x: sb.LinfBall(x, torch.tensor([0.1, -0.1]).view(2, 1, 1)), "finite and 0 or more"),
+        (lambda x: sb.LinfBall(x, torch.ones(3, 1, 1)), r"do not fit inputs of shape \(2, 2, 6, 5\)"),
+        (lambda x: sb.LinfBall(x, torch.ones(1), scale=torch.ones(1)), "eps is a tensor and scale is given"),
+        (lambda x: sb.verify(nn.Flatten(), sb.LinfBall(x, torch.ones(x.shape)), torch.zeros(2)), "radii per image ask"),
+        (
+            lambda x: sb.verify(nn.Flatten(), sb.L2Ball(x, "1/9"), torch.zeros(2), certificates="c"),
+            "certificates speak of l-infinity balls",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(x, make, message):
+    with pytest.raises((InputError, RegionError), match=message):
+        make(x)
+
+
+def test_commands_take_threats(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = lambda *args: CliRunner().invoke(build_app(), [*args, "--first", "2", "--quiet"])  # noqa: E731
+    net = "tests.cli.digits_net:build"
+    for threat in ("translation:1/10", "l2:1/100"):
+        found = run("bounds", net, "--data", "digits", "--threat", threat, "--method", "crown")
+        assert found.exit_code == 0 and f"proved robust against {threat}" in found.output, found.output
+    found = run(
+        "attack", net, "--data", "digits", "--threat", "rotation:5deg", "--steps", "3", "--save", "w.safetensors"
+    )
+    assert found.exit_code == 0 and "rotation:5" in found.output, found.output
+    from safetensors.torch import load_file
+
+    assert load_file("w.safetensors")["images"].shape == (2, 1, 8, 8)
+    found = run(
+        "verify", net, "--data", "digits", "--threat", "contrast:1/10", "--cascade", "fast", "--jobs", "1", "--out", "o"
+    )
+    assert found.exit_code == 0 and "1/10" in found.output, found.output
+    found = run("verify", net, "--data", "digits", "--threat", "contrast:1/10", "--certificates", "c")
+    assert "leave them out with --threat" in found.output
+    for given in ((), ("--eps", "1/9", "--threat", "l2:1")):
+        assert "one of the two" in (run("bounds", net, "--data", "digits", *given).output)
+    assert "rotation:5deg" in (run("attack", net, "--data", "digits", "--threat", "tilt:3").output)
+
+
+def test_a_changed_network_is_named_in_full(net, x):
+    network, region = sb.threat("translation:2").against(net, x, CLIP)
+    assert isinstance(network, Changed) and network.transform.reach == 2
+    assert region.widest == 2 and int((region.scale > 0).sum()) == 2
