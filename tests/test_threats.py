@@ -17,7 +17,7 @@ from surebound.attack.box import InnerBox
 from surebound.attack.methods import PGD
 from surebound.cli import build_app
 from surebound.errors import InputError, RegionError, StoreError
-from surebound.threats import Changed, Rotation, Zoom, Translation
+from surebound.threats import Changed, Rotation, Translation, Zoom
 
 CLIP = (0.0, 1.0)
 SIZES = {

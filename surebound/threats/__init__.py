@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from surebound.threats.threat import Changed, Threat, threat
-from surebound.threats.transforms import Blur, Brightness, Contrast, Rotation, Zoom, Transform, Translation
+from surebound.threats.transforms import Blur, Brightness, Contrast, Rotation, Transform, Translation, Zoom
 
 __all__ = [
-    "Blur", "Brightness", "Changed", "Contrast", "Rotation", "Zoom", "Threat", "Transform", "Translation", "threat",
+    "Blur",
+    "Brightness",
+    "Changed",
+    "Contrast",
+    "Rotation",
+    "Threat",
+    "Transform",
+    "Translation",
+    "Zoom",
+    "threat",
 ]  # fmt: skip

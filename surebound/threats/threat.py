@@ -12,7 +12,7 @@ from surebound.errors import InputError, nearest
 from surebound.norm_ball import L1Ball, L2Ball
 from surebound.numerics import exact_fraction
 from surebound.region import LinfBall
-from surebound.threats.transforms import Blur, Brightness, Contrast, Rotation, Zoom, Transform, Translation
+from surebound.threats.transforms import Blur, Brightness, Contrast, Rotation, Transform, Translation, Zoom
 
 #: Balls in pixel space.
 BALLS: dict[str, type[LinfBall] | type[L2Ball] | type[L1Ball]] = {"linf": LinfBall, "l2": L2Ball, "l1": L1Ball}

@@ -153,8 +153,8 @@ FAULTS = [
     M("attack/box.py", "(total < radius) | ((total == radius) & (error <= 0))", "total <= radius", BOX),
     M(
         "attack/box.py",
-        "radius = -float_up(-eps)",
-        "radius = float_up(eps)",
+        "return -float_up(-region.eps)",
+        "return float_up(region.eps)",
         BOX,
     ),
     M("attack/box.py", 'if Fraction(nearest.item()) > exact_fraction(value, "clip"):', "if False:", BOX),

@@ -88,6 +88,7 @@ FAULTS = [
         ("tests/test_numerics.py", "surebound/numerics"),
     ),
     M("region.py", "self.lower > self.upper).any())", "self.lower > self.upper).all())", ("tests/test_region.py",)),
+    M("numerics/radii.py", "next_up(x + radii)", "x + radii", ("tests/test_threats.py",)),
     M("region.py", "if radius < 0:", "if radius < -1:", ("tests/test_region.py",)),
     M(
         "region.py",
