@@ -84,9 +84,37 @@ def split() -> Figure:
     )
 
 
+def threats() -> Figure:
+    """One digit, and both ends of every change by parameters."""
+    import torch
+
+    import surebound as sb
+    from surebound.threats import Changed
+
+    image = sb.data.load("digits").test.batch(torch.tensor([0]))[0]
+    names = ("brightness:0.3", "contrast:0.6", "blur:1", "rotation:20deg", "translation:1", "scaling:0.3")
+
+    def draw(canvas: Canvas) -> None:
+        panels = canvas.subplots(2, len(names) + 1)
+        for column, name in enumerate(("as it is", *names)):
+            for row, sign in enumerate((-1, 1)):
+                changed = image
+                if column:
+                    network, region = sb.threat(name).against(torch.nn.Identity(), image, (0, 1))
+                    ends = region.interval()
+                    point = ends.lower if sign < 0 else ends.upper
+                    changed = network.image(point) if isinstance(network, Changed) else point
+                panels[row, column].imshow(changed[0, 0], cmap="gray", vmin=0, vmax=1)
+                panels[row, column].set(xticks=[], yticks=[])
+            panels[0, column].set_title(name, fontsize=8)
+
+    return Figure("threats", "A digit, and the smallest and the largest of each change", draw, (8.4, 2.6))
+
+
 def main() -> None:
     """Write the figures."""
-    for figure in (funnel(ROOT / "results" / "verification" / "mnist-small-ibp-0.4-0.3.json"), split()):
+    cascade = funnel(ROOT / "results" / "verification" / "mnist-small-ibp-0.4-0.3.json")
+    for figure in (cascade, split(), threats()):
         figure.write(ROOT / "docs" / "images", ("png",))
 
 
