@@ -29,7 +29,7 @@ from surebound.interval import Interval
 from surebound.numerics import Soundness, strictly_above
 from surebound.region import Box, Region
 from surebound.rules import find
-from surebound.search.cases import cases, coefficients, without
+from surebound.search.cases import cases, coefficients, count, without
 from surebound.search.problem import Problem
 from surebound.search.question import Cases
 from surebound.spec import LinearSpec
@@ -51,6 +51,9 @@ PRODUCTS = Crown(adam=Adam(steps=40, alpha_rate=0.1), wide=True)
 
 #: Networks whose values hold more numbers than this are attacked before the last of these is computed.
 COSTLY = 100_000
+
+#: Formulas of more cases are cut before they are searched, whatever it costs.
+FEW_CASES = 32
 
 #: A point (1, *input) of float32 numbers: does the formula hold there, by whatever the caller trusts?
 Judge = Callable[[Tensor], bool]
@@ -77,6 +80,8 @@ def decide_formula(
     for cut in CUTS if "bounds" in stages and certify is None else ():
         if left is None:
             break
+        if cut == CUTS[-1] and "branch-and-bound" in stages and _split_first(problem, left):
+            break
         if cut == CUTS[-1] and "attack" in stages and problem.network.graph.entries > COSTLY:
             # Here and below: it brings attacks and solvers, which most queries do not need.
             from surebound.search.formula_cases import put_to_stages
@@ -102,6 +107,15 @@ def decide_formula(
     from surebound.search.formula_cases import put_to_stages
 
     return put_to_stages(problem, found, judge, deadline, seed, stages, tolerance, detail, certify)
+
+
+def _split_first(problem: Problem, left: Formula) -> bool:
+    """Say whether the search begins with boxes of few inputs that take seconds each: the whole one is left out."""
+    from surebound.search.rule import FEW_INPUTS, MANY_INPUTS, dear
+
+    program, moving = problem.network.program, sum(a < b for a, b in zip(problem.lower, problem.upper, strict=True))
+    few = FEW_INPUTS < moving <= MANY_INPUTS and program.graph.input_shape[0] is None
+    return few and dear(program) and count(left) <= FEW_CASES
 
 
 def _finite(problem: Problem) -> bool:

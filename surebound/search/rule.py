@@ -57,13 +57,23 @@ PATIENCE = (
 GLIMPSE = Budget(2_000_000, 8_000, gain=0.2)
 
 
+#: Boxes of networks whose values hold more numbers take seconds each (``dear``), and signs over all of the input more.
+DEAR = 25_000
+PARTS = Budget(2_000_000, 2_000)
+
+
+def dear(program: Program) -> bool:
+    """Say whether a box of a network takes seconds: it is cut before it is bounded, for all of its cases alike."""
+    return program.graph.entries > DEAR
+
+
 def ways(program: Program, question: Question, domains: int) -> list[tuple[str, Budget]]:
     """Return ways to split and how far to go: what suits the network over the boxes first, then the other."""
     inputs = _varying(question)
     if inputs > MANY_INPUTS or program.graph.input_shape[0] is not None:  # boxes go through the network many at a time
         return [(SIGNS, Budget(domains))]
     if inputs > FEW_INPUTS:
-        return [(INPUTS, GLIMPSE), *schedule((SIGNS, INPUTS))]
+        return [(INPUTS, PARTS if dear(program) else GLIMPSE), *schedule((SIGNS, INPUTS))]
     return schedule(SPLITS if boxes_first(program, question) else (SIGNS, INPUTS))
 
 

@@ -171,3 +171,45 @@ def test_cases_that_share_a_box_share_its_bounds(monkeypatch: pytest.MonkeyPatch
     assert sizes == [1]
     alone = torch.cat([bounded(question[torch.tensor([i])]) for i in range(8)])
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-6)
+
+
+def test_dear_boxes_are_cut_before_they_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The halves cover the box, all cases are cut at the same input, and the proof is one of every part."""
+    monkeypatch.setattr(rule, "DEAR", 0)
+    net, x = one_input_matters(12), torch.full((1, 12), 0.5)
+    box, c = Interval(x - 0.4, x + 0.4), torch.tensor([[[-1.0, 1.0]], [[-0.5, 0.5]]])
+    draws = net(box.lower + 0.8 * torch.rand(2000, 12, generator=torch.Generator().manual_seed(0)))
+    rows = torch.einsum("nsk,bk->bn", c, draws)
+    cases = Cases.over(box, c, -rows.amax(0).unsqueeze(1) - 0.3)
+    unknown = torch.full((2,), torch.inf, dtype=torch.float64)
+    question = Question(cases, torch.arange(2), unknown, lambda point, number: None)
+    with Workspace(net) as workspace, torch.no_grad():
+        roots = InputSplitter(workspace.program(x), question, torch.inf).roots()
+    assert roots.case.tolist() == [0, 1, 0, 1]
+    low, high = (end.reshape(2, 2, 12) for end in (roots.lower, roots.upper_end))  # halves, cases
+    torch.testing.assert_close(low[0], box.lower.expand(2, -1), rtol=0, atol=0)
+    torch.testing.assert_close(high[1], box.upper.expand(2, -1), rtol=0, atol=0)
+    (cut,) = {tuple((h < box.upper[0]).nonzero()[:, 0].tolist()) for h in high[0]}
+    assert len(cut) == 1 and torch.equal(high[0][:, cut], low[1][:, cut])
+    monkeypatch.setattr(branch_and_bound._Search, "by_signs", lambda *given: pytest.fail("boxes gain enough"))
+    sizes, real = list[int](), inputs.relax
+    monkeypatch.setattr(
+        inputs, "relax", lambda p, b, *rest, **named: sizes.append(len(b.lower)) or real(p, b, *rest, **named)
+    )
+    with Workspace(net) as workspace:
+        found = search(question, workspace, Options(seconds=600))
+    assert found.margins is not None and bool((found.margins <= 0).all())
+    assert sizes[0] == 2
+    assert bool((rows.double() + cases.d[:, 0] <= found.margins).all())
+
+
+def test_a_dear_box_is_not_begun_without_time_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule, "DEAR", 0)
+    net, x = one_input_matters(12), torch.full((1, 12), 0.5)
+    with Workspace(net) as workspace, torch.no_grad():
+        splitter = InputSplitter(workspace.program(x), asked(net, x, torch.full((1, 12), 0.4), 0.1), torch.inf)
+        tree = branch_and_bound.Tree.of(1, branch_and_bound.time.monotonic() + 5, rule.Budget(100))
+        splitter._seconds = 70.0
+        batch = splitter.roots()
+        assert splitter.advance(batch, tree) is batch
+    assert tree.left <= 0 and float(tree.settled) == -torch.inf  # and so no proof

@@ -70,8 +70,8 @@ FAULTS = [
     ),
     M(
         "search/inputs.py",
-        "left_high, right_low = high.scatter(1, axis, cut)[kept], low.scatter(1, axis, cut)[kept]",
-        "left_high, right_low = high.scatter(1, axis, cut)[kept], high.scatter(1, axis, cut)[kept]",
+        "torch.cat([low, low.scatter(1, axis, middle)])",
+        "torch.cat([low, high.scatter(1, axis, middle)])",
         BOXES,
     ),
     M(
