@@ -47,6 +47,11 @@ RampSteps = Annotated[int | None, typer.Option("--ramp", help="Steps over which 
 KappaFinal = Annotated[float | None, typer.Option(help="Final weight of the clean loss (the paper: 0.5 or 0).")]
 LearningRate = Annotated[float | None, typer.Option(help="Initial learning rate.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of weights, order, augmentation and attacks.")]
+L1 = Annotated[float | None, typer.Option("--l1", help="Weight of the sum of the weights' sizes in the loss.")]
+HoldOut = Annotated[
+    int | None,
+    typer.Option(help="Measure this many training images, left out of training, instead of the test images."),
+]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")]
 Threads = Annotated[int | None, typer.Option(help="Threads; by default chosen by a short trial.")]
 CheckpointSeconds = Annotated[float | None, typer.Option(help="Seconds between checkpoints.")]
@@ -71,6 +76,8 @@ def train(
     kappa_final: KappaFinal = None,
     learning_rate: LearningRate = None,
     seed: Seed = None,
+    l1: L1 = None,
+    hold_out: HoldOut = None,
     device: Device = None,
     threads: Threads = None,
     checkpoint_seconds: CheckpointSeconds = None,
@@ -105,6 +112,8 @@ def train(
         kappa_final=kappa_final,
         learning_rate=learning_rate,
         seed=seed,
+        l1=l1,
+        hold_out=hold_out,
         device=device,
         threads=threads,
         checkpoint_seconds=checkpoint_seconds,

@@ -182,6 +182,22 @@ class Dataset:
         """(C, H, W) of what a network is given: the test images, and the train images once augmented."""
         return self.test.shape
 
+    def holding_out(self, count: int) -> Dataset:
+        """Put the last `count` training images in the place of the test images, and train on the others.
+
+        For choices between recipes: whoever chooses by the test images measures how well they chose.
+        """
+        left = len(self.train) - count
+        if count < 1 or left < 1:
+            raise DataError(f"{self.name!r} has {len(self.train)} training images: {count} of them cannot be held out")
+        if not isinstance(self.train.images, Tensor) or self.train.shape != self.test.shape:
+            raise DataError(
+                f"training images of {self.name!r} cannot stand for test images: they stay in their files, or are "
+                "cropped in training only; hold out images with a data directory of your own"
+            )
+        last = Split(self.train.images[left:], self.train.labels[left:])
+        return replace(self, train=self.train.take(left), test=last)
+
     def to(self, device: torch.device | str) -> Dataset:
         """The dataset with both splits on `device`."""
         return replace(self, train=self.train.to(device), test=self.test.to(device))

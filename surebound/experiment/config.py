@@ -22,13 +22,16 @@ OWN = "own"
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which data, whether the dataset's augmentation is applied in training, and where inputs end."""
+    """Which data, whether the dataset's augmentation is applied in training, where inputs end, what is held out."""
 
     name: str = "digits"  # OWN: tensors that were given in Python, kept in the run directory
     augment: bool = True
     clip: tuple[float, ...] = (0.0, 1.0)  # valid inputs, from and to; empty: all numbers
+    hold_out: int = 0  # training images that are measured instead of the test images: for choices between recipes
 
     def __post_init__(self) -> None:
+        if self.hold_out < 0 or (self.hold_out and self.name == OWN):
+            raise ConfigError(f"hold_out must be 0 or a number of a named dataset's images, got {self.hold_out}")
         if len(self.clip) not in (0, 2) or list(self.clip) != sorted(self.clip):
             raise ConfigError(f"clip must be empty or two numbers, the lower first, got {list(self.clip)}")
 

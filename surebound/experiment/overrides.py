@@ -33,6 +33,8 @@ class Overrides:
     kappa_final: float | None = None
     learning_rate: float | None = None
     seed: int | None = None
+    l1: float | None = None
+    hold_out: int | None = None
     device: str | None = None
     threads: int | None = None
     checkpoint_seconds: float | None = None
@@ -50,7 +52,7 @@ class Overrides:
         config = self._length(config)
         plan: dict[str, Any] = {
             key: getattr(self, key)
-            for key in ("accumulate", "eps_train", "warmup", "ramp", "learning_rate", "seed")
+            for key in ("accumulate", "eps_train", "warmup", "ramp", "learning_rate", "seed", "l1")
             if getattr(self, key) is not None
         }
         if self.kappa_final is not None:
@@ -62,6 +64,7 @@ class Overrides:
             for key in ("device", "threads", "checkpoint_seconds")
             if getattr(self, key) is not None
         }
+        held = config.data if self.hold_out is None else replace(config.data, hold_out=self.hold_out)
         evaluation = config.evaluation
         if self.eps_test is not None:
             evaluation = replace(evaluation, radii=self.eps_test)
@@ -70,6 +73,7 @@ class Overrides:
             plan["eps_train"] = Fraction(0)
         return replace(
             config,
+            data=held,
             method=method,
             plan=replace(config.plan, **plan),
             run=replace(config.run, **run),

@@ -38,6 +38,11 @@ def publish(run_path: Path, name: str, directory: Path | None = None) -> Path:
     if not run.final.is_file() or not results:
         raise RunError(f"the run {run_path} is not finished: it has no final weights or no results yet")
     config = run.config
+    if config.data.hold_out:
+        raise RunError(
+            f"the run {run_path} was measured on {config.data.hold_out} training images that it held out; a packaged "
+            "network's errors are of test images: train it without --hold-out"
+        )
     record = {
         "architecture": environment["architecture"],
         "data": config.data.name,

@@ -91,6 +91,8 @@ def job_of(config: Config, dataset: data.Dataset) -> Job:
     """Make data, device and network of a configuration, tried with two images."""
     device = device_of(config.run.device)
     dataset = dataset.to(device)
+    if config.data.hold_out:
+        dataset = dataset.holding_out(config.data.hold_out)
     model = build_net(config.model, dataset, config.plan.seed).to(device)
     task = make_task(
         model,
@@ -187,6 +189,8 @@ def _finish(run: RunDirectory, job: Job, outcome: Outcome, group: Group) -> Erro
         seconds = round(time.monotonic() - began, 1)
         peak = peak_memory(device_of(config.run.device))
         numbers = {"evaluation_seconds": seconds, **({"peak_memory_mb": round(peak / 1e6)} if peak else {})}
+        if config.data.hold_out:
+            numbers["held_out_of_training"] = config.data.hold_out  # these are not errors on test images
         run.write_json("results.json", {**record, **errors.record(), **numbers})
     return errors
 

@@ -125,6 +125,20 @@ def test_own_splits_of_different_shapes_are_refused() -> None:
         from_tensors((torch.rand(2, 1, 2, 2), y), (torch.rand(2, 1, 3, 3), y))
 
 
+def test_held_out_images_leave_the_training_and_replace_the_test_images() -> None:
+    data = Dataset("x", small_split(7), small_split(2), ("a", "b", "c"), Provenance(Status.OWN, ""))
+    held = data.holding_out(3)
+    assert torch.equal(held.train.images, data.train.images[:4])
+    assert torch.equal(held.test.images, data.train.images[4:])
+    assert held.test.labels.tolist() == data.train.labels[4:].tolist()
+    for count in (0, 7, -1):
+        with pytest.raises(DataError, match=f"7 training images: {count} of them cannot be held out"):
+            data.holding_out(count)
+    other = Split(torch.zeros(2, 1, 3, 3), torch.tensor([0, 1]))
+    with pytest.raises(DataError, match="cannot stand for test images"):
+        Dataset("x", small_split(), other, ("a", "b", "c"), Provenance(Status.OWN, "")).holding_out(1)
+
+
 def test_moving_a_dataset_keeps_it() -> None:
     x, y = torch.rand(4, 1, 2, 2), torch.tensor([0, 1, 0, 1])
     data = from_tensors((x, y), (x, y)).to("cpu")
