@@ -83,10 +83,16 @@ def zoo(
         Path | None,
         typer.Option(help="Certificates of the network --as: package a sample of them.", show_default=False),
     ] = None,
+    leaderboard: Annotated[
+        Path | None,
+        typer.Option(help="Write a page that ranks them with the paper's and the literature's to this folder."),
+    ] = None,
 ) -> None:
     """List the networks that come with the package, with their measured errors; or package a run of yours.
 
     Examples:
+
+      surebound zoo --leaderboard docs
 
       surebound zoo --check mnist-small-ibp-0.4
 
@@ -99,6 +105,11 @@ def zoo(
 
     if check is not None:
         _check_sample(check)
+        return
+    if leaderboard is not None:
+        from surebound.reproduction.leaderboard import write
+
+        typer.echo("".join(f"wrote {path}\n" for path in write(leaderboard)), nl=False)
         return
     if certified is not None and name is not None:
         from surebound.experiment.certified import publish_sample

@@ -51,6 +51,8 @@ def publish(run_path: Path, name: str, directory: Path | None = None) -> Path:
         "seed": config.plan.seed,
         "command": portable(environment.get("command", "")),
         "commit": environment.get("commit"),
+        "core_hours": core_hours(run),
+        "processor": environment.get("processor"),
         "versions": environment.get("packages", {}),
         "config": {key: encode(getattr(config, key)) for key in ("data", "model", "method", "plan")},
         "results": results,
@@ -63,6 +65,18 @@ def publish(run_path: Path, name: str, directory: Path | None = None) -> Path:
     except OSError as error:
         raise InputError(f"cannot write the network into {target}: {error}") from error
     return target / f"{name}.safetensors"
+
+
+def core_hours(run: RunDirectory) -> float | None:
+    """Add up what the steps of a run took, times its threads and processes; None without a record of its speed."""
+    environment, batch, seconds, before = run.read_json("environment.json"), run.config.plan.batch_size, 0.0, 0
+    rows = run.metrics.read_text(encoding="utf-8").splitlines() if run.metrics.is_file() else []
+    for row in map(json.loads, rows):
+        if row["kind"] == "training" and row["step"] > before and row.get("samples_per_second", 0) > 0:
+            seconds += (row["step"] - before) * batch / row["samples_per_second"]
+            before = row["step"]
+    workers = int(environment.get("threads", 1)) * int(environment.get("processes", 1))
+    return round(seconds * workers / 3600, 2) if before else None
 
 
 def publish_verification(directory: Path, name: str) -> Path:

@@ -30,6 +30,7 @@ class ZooEntry:
     results: dict[str, Any]  # as in a run's results.json
     command: str
     seed: int = 0
+    core_hours: float | None = None  # what the training's steps took, times threads and processes
     commit: str | None = None
     verification: dict[str, Any] | None = None  # radius -> what deciding the whole test set came to
     certificates: dict[str, Any] | None = None  # the packaged sample: its digest, how many of how many
