@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import re
 import sys
 import warnings
 from typing import Annotated, Any, TextIO
@@ -16,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from surebound.cli.exits import EXIT_INPUT
-from surebound.errors import SureboundError
+from surebound.errors import SureboundError, nearest
 
 COMMANDS = (
     "quickstart",
@@ -94,6 +95,17 @@ class _CommandGroup(TyperGroup):
                 raise
             typer.echo(f"surebound: {error}", err=True)
             raise typer.Exit(EXIT_INPUT) from None
+        except typer.BadParameter as error:
+            error.message = _with_suggestion(error.message)
+            raise
+
+
+def _with_suggestion(message: str) -> str:
+    """End the complaint about a choice that does not exist with the one that was probably meant."""
+    found = re.search(r"'([^']*)' is not one of (('[^']*'(, )?)+)\.?$", message)
+    if found is None:
+        return message
+    return message.removeprefix("Value error, ").removesuffix(".") + nearest(found[1], re.findall(r"'([^']*)'", found[2]))
 
 
 def _print_version(wanted: bool) -> None:

@@ -125,3 +125,15 @@ def test_a_warning_is_a_sentence_without_a_line_of_code() -> None:
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert found.stderr == "surebound: warning: the copy is not verified\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [(("bounds", "x", "--method", "crwon"), "crown"), (("attack", "x", "--attack", "pdg"), "pgd")],
+)
+def test_a_misspelt_choice_is_answered_with_the_one_that_was_meant(words: tuple[str, ...], meant: str) -> None:
+    said = " ".join(runner.invoke(cli.build_app(), list(words)).output.replace("│", " ").split())
+    assert f"did you mean '{meant}'?" in said
+    assert "Value error" not in said
+    nothing_near = runner.invoke(cli.build_app(), [*words[:-1], "zzz"]).output
+    assert "did you mean" not in nothing_near
