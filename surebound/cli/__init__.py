@@ -105,7 +105,8 @@ def _with_suggestion(message: str) -> str:
     found = re.search(r"'([^']*)' is not one of (('[^']*'(, )?)+)\.?$", message)
     if found is None:
         return message
-    return message.removeprefix("Value error, ").removesuffix(".") + nearest(found[1], re.findall(r"'([^']*)'", found[2]))
+    known = re.findall(r"'([^']*)'", found[2])
+    return message.removeprefix("Value error, ").removesuffix(".") + nearest(found[1], known)
 
 
 def _print_version(wanted: bool) -> None:
