@@ -16,6 +16,7 @@ SureboundError
 |   `-- DownloadError
 |-- TrainingError
 |   |-- DivergedError             loss or weights became NaN or infinite
+|   |-- LostProcessError          another process of a run is gone or does not answer
 |   `-- RunError                  a run directory that cannot be read, written or resumed
 |-- VerificationError
 |   |-- SolverError               a solver is missing or broke; never a verdict
@@ -102,6 +103,10 @@ class TrainingError(SureboundError):
 
 class DivergedError(TrainingError):
     """The loss or the weights became NaN or infinite."""
+
+
+class LostProcessError(TrainingError):
+    """Another process of the run is gone, or does not answer."""
 
 
 class RunError(TrainingError):

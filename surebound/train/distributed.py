@@ -1,7 +1,8 @@
 """Several processes, one model: gradients are averaged by hand after every backward pass.
 
 Start the processes with `torchrun`, which sets RANK, WORLD_SIZE and the rendezvous address. Each process takes its
-block of every global batch. Batch normalisation uses the statistics of the local block.
+block of every global batch. Batch normalisation uses the statistics of the local block. When a process is lost, the
+others notice in their next step and stop with `LostProcessError`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from surebound.errors import LostProcessError, first_line
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ class Group:
     def sum_(self, values: Tensor) -> Tensor:
         """Replace `values` by their sum over all processes."""
         if self.size > 1:
-            dist.all_reduce(values)
+            with _all_answer():
+                dist.all_reduce(values)
         return values
 
     def average_(self, gradients: Sequence[Tensor], extras: Tensor) -> Tensor:
@@ -42,7 +46,8 @@ class Group:
         if self.size == 1:
             return extras
         flat = torch.cat([g.reshape(-1) for g in gradients] + [extras.to(gradients[0].dtype)])
-        dist.all_reduce(flat)
+        with _all_answer():
+            dist.all_reduce(flat)
         start = 0
         for gradient in gradients:
             n = gradient.numel()
@@ -53,13 +58,28 @@ class Group:
     def barrier(self) -> None:
         """Wait until every process is here."""
         if self.size > 1:
-            dist.barrier()
+            with _all_answer():
+                dist.barrier()
 
     def broadcast_(self, tensors: Sequence[Tensor]) -> None:
         """Give every process the leader's `tensors`."""
         if self.size > 1:
-            for tensor in tensors:
-                dist.broadcast(tensor.detach(), 0)
+            with _all_answer():
+                for tensor in tensors:
+                    dist.broadcast(tensor.detach(), 0)
+
+
+@contextmanager
+def _all_answer() -> Iterator[None]:
+    """Say in our words that a process has gone: the backend says that a connection was closed, or timed out."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise LostProcessError(
+            f"another process of this run is gone or does not answer ({first_line(error)}). What was trained is in the "
+            "run's last checkpoint: `surebound resume RUN` goes on from there, with as many processes as torchrun is "
+            "asked for; with another number than before it does not end with the same bits"
+        ) from error
 
 
 ALONE = Group()

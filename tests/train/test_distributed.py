@@ -7,11 +7,14 @@ import runpy
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+
+from surebound.experiment.rundir import RunDirectory
 
 WORKER = """
 import sys
@@ -110,3 +113,39 @@ def test_two_processes_train_what_one_does(results: Path) -> None:
 
 def test_all_processes_stop_after_the_same_step(results: Path) -> None:
     assert [(results / f"stopped-{n}").read_text() for n in ("1-0", "2-0", "2-1")] == ["3", "3", "3"]
+
+
+def test_when_a_process_is_killed_the_others_stop_and_the_run_goes_on_with_fewer(tmp_path: Path) -> None:
+    """Through the command line, as torchrun starts it: kill one process in mid-run, then resume with one alone."""
+    run, port = tmp_path / "run", str(free_port())
+    words = ("train", "digits-nominal", "--steps", "100000", "--checkpoint-seconds", "0", "--threads", "1", "--out")
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "surebound", *words, str(run)],
+            env={**os.environ, "RANK": str(r), "WORLD_SIZE": "2", "LOCAL_RANK": str(r), "MASTER_ADDR": "127.0.0.1",
+                 "MASTER_PORT": port},
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )
+        for r in range(2)
+    ]  # fmt: skip
+    try:
+        deadline = time.monotonic() + 90
+        while not list(run.glob("checkpoints/step-*")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        processes[1].kill()
+        _, said = processes[0].communicate(timeout=60)
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert processes[0].returncode == 2, said
+    assert "another process of this run is gone" in said
+    assert "Traceback" not in said
+    saved = RunDirectory.open(run).checkpoints().latest()
+    assert saved is not None
+    text = (run / "config.toml").read_text().replace("steps = 100000", f"steps = {saved.step + 3}", 1)
+    (run / "config.toml").write_text(text)
+    alone = subprocess.run([sys.executable, "-m", "surebound", "resume", str(run)], capture_output=True, text=True)
+    assert alone.returncode == 0, alone.stderr
+    assert "goes on with 1: it will not end with the same bits" in alone.stderr + alone.stdout
+    assert RunDirectory.open(run).final.is_file()
