@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Sequence
 
 import torch
@@ -102,6 +103,78 @@ def _instance_norm(call: Call) -> Operand:
     made = _standardised(call, x, list(range(2, rank + 1)), float(call.attribute("epsilon", 1e-5)))
     scale, shift = (call.weight(i).reshape(-1, *([1] * (rank - 1))) for i in (1, 2))
     return call.from_image(_scaled(call, *made, scale, shift))
+
+
+@translates("GroupNormalization", reads=("epsilon", "num_groups", "stash_type"))
+def _group_norm(call: Call) -> Operand:
+    x, groups = call.image(call.x), int(call.attribute("num_groups"))
+    channels, *space = x.item
+    if groups < 1 or channels % groups:
+        raise call.refuse(f"{groups} groups of {channels} channels")
+    width = channels // groups
+    held = call.held(x, (groups, width, *space))
+    made = _standardised(call, held, list(range(2, len(held.item) + 1)), float(call.attribute("epsilon", 1e-5)))
+    factors = (call.weight(i).reshape(groups, width, *([1] * len(space))) for i in (1, 2))
+    return call.from_image(call.held(_scaled(call, *made, *factors), (channels, *space)))
+
+
+@translates("GlobalLpPool", reads=("p",))
+def _global_lp_pool(call: Call) -> Operand:
+    x = call.image(call.x)
+    axes = list(range(2, len(x.item) + 1))
+    return call.from_image(call.emit("linalg_vector_norm.default", x, int(call.attribute("p", 2)), axes, True))
+
+
+@translates("LRN", reads=("alpha", "beta", "bias", "size"))
+def _local_response(call: Call) -> Operand:
+    """Translate x / (bias + alpha/size * sum of squares of neighbouring channels)^beta."""
+    x, size = call.image(call.x), int(call.attribute("size"))
+    if len(x.item) != 3:
+        raise call.refuse(f"its input has shape {list(call.x.shape)}; images (1, C, H, W) are supported")
+    channel = torch.arange(x.item[0])
+    apart = channel[None, :] - channel[:, None]  # (C, C): from the channel to its neighbour
+    near = (apart >= -((size - 1) // 2)) & (apart <= size // 2)
+    share, square = float(call.attribute("alpha", 1e-4)) / size, call.emit("pow.Tensor_Scalar", x, 2)
+    total = call.emit("conv2d.default", square, near.to(torch.float32)[:, :, None, None] * share, None)
+    # An execution may slide the window: add the square that enters, subtract the one that leaves.
+    largest = call.emit("mul.Tensor", call.emit("sum.dim_IntList", square, [1], True), torch.tensor(share))
+    total = call.emit(ABOUT, total, largest, 4.0 * len(channel) + 16)
+    total = call.emit("add.Tensor", total, torch.tensor(float(call.attribute("bias", 1.0))))
+    total = call.emit("pow.Tensor_Scalar", total, float(call.attribute("beta", 0.75)))
+    made = call.emit("div.Tensor", x, total)  # or the product with the power of -beta
+    return call.from_image(call.emit(ABOUT, made, made, 16.0))
+
+
+@translates("Einsum", reads=("equation",))
+def _einsum(call: Call) -> Operand:
+    """Translate sums of products, with a letter of its own for our batch axis on what varies."""
+    given = str(call.attribute("equation")).replace(" ", "")
+    terms, arrow, out = given.partition("->")
+    letters = terms.split(",")
+    if "." in given or len(letters) != len(call.operands):
+        raise call.refuse(f"the equation {given!r}; one list of letters for every operand is supported, no dots")
+    if not arrow:
+        out = "".join(sorted(c for c in set(terms) - {","} if terms.count(c) == 1))
+    batch = next(c for c in string.ascii_letters if c not in given)
+    operands: list[Operand] = []
+    shape: dict[str, int] = {}
+    for i, (word, each) in enumerate(zip(letters, call.operands, strict=True)):
+        if each is None or len(word) != len(each.shape):
+            raise call.refuse(f"the equation {given!r} does not fit operand {i}")
+        shape |= zip(word, each.shape, strict=True)
+        if isinstance(each, Value):
+            letters[i], each = batch + word, call.builder.full(each)
+        operands.append(each)
+    made = call.emit("einsum.default", f"{','.join(letters)}->{batch}{out}", operands)
+    return made.reshaped(tuple(shape[c] for c in out))
+
+
+@translates("CastLike")
+def _cast_like(call: Call) -> Operand:
+    like = call.operand(1)
+    if like is None or call.x.dtype != "float32" or not str(like.dtype).endswith("float32"):
+        raise call.refuse("it converts between types; use Cast, which says to which")
+    return call.x
 
 
 @translates("CumSum", reads=("exclusive", "reverse"))
