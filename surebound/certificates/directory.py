@@ -106,8 +106,16 @@ def missing(path: Path) -> dict[str, str]:
 def _label_question(ball: LinfBall, label: int) -> tuple[dict[str, Any], Arrays]:
     """Return the question whether a label stays the largest output in a ball, as certificates have it."""
     image: NDArray[np.float32] = ball.x[0].detach().cpu().numpy()
-    ends = None if ball.clip is None else [str(exact_fraction(end)) for end in ball.clip]
+    ends = None if ball.clip is None else [str(end) for end in _clip_around(image, ball.clip)]
     return {"label": label, "region": {"kind": "ball", "eps": str(ball.eps), "clip": ends}}, {"center": image}
+
+
+def _clip_around(image: NDArray[np.float32], clip: tuple[float, float]) -> tuple[Fraction, Fraction]:
+    """Return the ends of valid inputs, further out where the image lies beyond them: 0.1 is no float32, and its pixels
+    of 0.1 are above it. The region that was bounded holds them (``LinfBall``)."""
+    low, high = (exact_fraction(end, "clip") for end in clip)
+    pixels = [Fraction(float(end)) for end in (image.min(), image.max())] if image.size else []
+    return min([low, *pixels]), max([high, *pixels])
 
 
 def open_directory(path: Path, program: Program) -> CertificateDirectory:

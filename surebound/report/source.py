@@ -34,6 +34,7 @@ class ReportedRun:
     records: tuple[Record, ...] = ()
     requests: tuple[dict[str, Any], ...] = ()  # what was asked of `verify`
     codes: tuple[str, ...] = ()  # code versions of the verdicts
+    regions: str = ""  # what the verdicts are about if not l-infinity balls of one radius
 
     @functools.cached_property
     def summaries(self) -> tuple[Summary, ...]:
@@ -95,14 +96,20 @@ def read_run(path: Path) -> ReportedRun:
         }
     records: tuple[Record, ...] = ()
     codes: tuple[str, ...] = ()
+    regions = ""
     if store.is_file():
         with Store.read(store) as opened:
-            records, codes = tuple(opened.records()), tuple(opened.codes())
+            records, codes, regions = tuple(opened.records()), tuple(opened.codes()), opened.regions()
     if not training and not records:
         raise RunError(f"{path} has nothing to report yet: no training run, and a store without results")
     requests = tuple(read_verifications(folder))
     name = training["config"].name if training else str(requests[-1]["network"]) if requests else folder.name
-    return ReportedRun(path=folder, name=name, records=records, requests=requests, codes=codes, **training)
+    if regions:
+        regions = next((str(request["threat"]) for request in reversed(requests) if "threat" in request), regions)
+        name = f"{name}, {regions}"  # no table or chart may take them for l-infinity balls
+    return ReportedRun(
+        path=folder, name=name, records=records, requests=requests, codes=codes, regions=regions, **training
+    )
 
 
 def records_json(runs: Sequence[ReportedRun]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,57 @@ def test_an_operator_that_the_checker_does_not_know_is_said_at_once(tmp_path: Pa
     net = nn.Sequential(nn.Linear(4, 4), nn.Softmax(1), nn.Linear(4, 2))
     with pytest.raises(GraphError, match="softmax.* has no certificate"):
         sb.verify(net, sb.LinfBall(torch.rand(1, 4), 0), torch.tensor([0]), certificates=tmp_path)
+
+
+class Sum(nn.Module):
+    """The bias is a row of a batch of one: PyTorch adds it to every example."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(3, 4), nn.Parameter(torch.rand(4, 2))
+        self.bias = nn.Parameter(torch.tensor([[0.0, 1.0]]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.addmm(self.bias, self.first(x).relu(), self.last)
+
+
+def test_a_bias_with_a_batch_axis(tmp_path: Path) -> None:
+    net, x = Sum().requires_grad_(False), torch.rand(3, 3, generator=torch.Generator().manual_seed(0))
+    sb.verify(net, sb.LinfBall(x, "1/100"), net(x).argmax(1), certificates=tmp_path)
+    assert [kind for kind, *_ in checked(tmp_path)] == ["robust"] * 3
+
+
+class Centred(nn.Module):
+    """Subtracts one number from several: the checker's sums are of values of one shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.middle, self.last = nn.Linear(2, 4), nn.Linear(4, 1), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.first(x).relu()
+        return self.last(h - self.middle(h))
+
+
+def test_a_network_that_the_checker_cannot_read_is_refused_before_the_search(tmp_path: Path) -> None:
+    net, ball = Centred().requires_grad_(False), sb.LinfBall(torch.rand(1, 2), 0)
+    with pytest.raises(GraphError, match="no certificates can be written: the checker refuses the network: a sum with"):
+        sb.verify(net, ball, torch.tensor([0]), certificates=tmp_path)
+
+
+@pytest.mark.parametrize(("clip", "x"), [((0, 0.1), (0.1, 0.05)), ((0.7, 1), (0.7, 0.9))])
+def test_ends_of_valid_inputs_that_are_no_floats(clip: tuple[float, float], x: tuple[float, ...], tmp_path: Path) -> None:
+    """The float32 next to 0.1 is above it, that next to 0.7 below; an image of them is in the region all the same."""
+    net, image = nn.Linear(2, 2, bias=False).requires_grad_(False), torch.tensor([x])
+    net.weight.copy_(torch.eye(2))
+    for label, status in ((0, "robust"), (1, "falsified")) if x[0] > x[1] else ((1, "robust"), (0, "falsified")):
+        path = tmp_path / status
+        sb.verify(net, sb.LinfBall(image, "1/1000", clip), torch.tensor([label]), certificates=path)
+        assert [kind for kind, *_ in checked(path)] == [status]
+        header, arrays = unpack(next(path.glob("*.cert")).read_bytes())
+        low, high = (Fraction(end) for end in header["region"]["clip"])
+        assert all(low <= Fraction(float(pixel)) <= high for pixel in arrays["center"].flatten())
 
 
 @pytest.mark.parametrize("stages", [("bounds", "relu-splitting"), ("bounds", "input-splitting")])

@@ -8,6 +8,7 @@ import http.client
 import json
 import re
 import shutil
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -208,6 +209,14 @@ def test_nothing_else_can_be_read(explorer: Explorer, path: str, status: int) ->
     assert request(explorer, path)[0] == status
 
 
+def test_an_address_that_is_none(explorer: Explorer, capfd: pytest.CaptureFixture[str]) -> None:
+    """The answer is an error; the terminal stays the user's."""
+    with socket.create_connection(explorer.server_address[:2]) as asked:
+        asked.sendall(b"GET http://[::1/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert b" 400 " in asked.makefile("rb").readline()
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_asking_again(explorer: Explorer, subject: Subject) -> None:
     def ask(body: Any, kind: str = "application/json") -> tuple[int, dict[str, Any]]:
         text = body if isinstance(body, str) else json.dumps(body)
@@ -225,6 +234,7 @@ def test_asking_again(explorer: Explorer, subject: Subject) -> None:
     assert len(open_subject(subject.run.path).run.records) == len(subject.run.records), "nothing is kept"
     assert ask({"i": proved.index, "eps": "1/10", "seconds": 1e9})[0] == 400
     assert ask({"i": proved.index, "eps": "1/10"})[0] == ask("{")[0] == ask({"i": 0}, "text/plain")[0] == 400
+    assert ask("[" * 4000)[0] == ask({"i": 0, "eps": "1/10", "seconds": 10**1000})[0] == 400
     assert ask("x" * 5000)[0] == 413
     assert explorer._asking.acquire(blocking=False)
     try:

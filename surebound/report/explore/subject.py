@@ -83,6 +83,11 @@ def open_subject(
     run = read_run(path)
     if not run.records:
         raise InputError(f"{path} has no verdicts to explore yet; first: surebound verify {path} --eps ...")
+    if run.regions:
+        raise InputError(
+            f"{path} holds verdicts about {run.regions}; the explorer shows l-infinity balls of one radius, where a "
+            f"radius is the largest change of a pixel. surebound report {path} and surebound results {path} show these"
+        )
     if certificates is not None and not certificates.is_dir():
         raise InputError(f"--certificates {certificates} is no directory; `surebound verify --certificates` writes one")
     records: dict[int, dict[Fraction, Record]] = {}
