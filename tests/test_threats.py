@@ -17,8 +17,8 @@ from surebound.attack.box import InnerBox
 from surebound.attack.methods import PGD
 from surebound.cli import build_app
 from surebound.errors import InputError, RegionError, StoreError
-from surebound.report.headline import headline
 from surebound.report import provenance
+from surebound.report.headline import headline
 from surebound.report.source import read_run
 from surebound.threats import Changed, Rotation, Translation, Zoom
 

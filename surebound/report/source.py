@@ -18,6 +18,7 @@ from surebound.experiment.metrics import read_metrics
 from surebound.experiment.rundir import RunDirectory
 from surebound.experiment.verifications import read_verifications
 from surebound.verify import Record, Store, Summary, summarise
+from surebound.verify.mistaken import of_another_question
 from surebound.verify.run import STORE_NAME
 
 
@@ -138,7 +139,7 @@ def certified(run: ReportedRun) -> dict[tuple[int, Fraction], list[str]]:
         noted = checked_files(directory)
         for r in run.records:
             file = directory / f"{certificate_name(r.index, r.eps)}.cert"
-            if r.verdict.status.decided and file.is_file():
+            if r.verdict.status.decided and file.is_file() and not of_another_question(file.read_bytes(), r):
                 state = "checked" if is_checked(directory, file.name, noted) else "not checked"
                 found[r.index, r.eps] = [state, file.absolute().as_uri()]
     return found

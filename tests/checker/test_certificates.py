@@ -12,7 +12,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import surebound as sb
-from surebound.certificates.directory import missing
+from surebound.certificates.directory import CertificateDirectory, certificate_name, missing
 from surebound.certificates.explain import explained
 from surebound.certificates.files import pack
 from surebound.certificates.trees import box_tree, split_tree
@@ -20,10 +20,12 @@ from surebound.checker import Rejected, check
 from surebound.checker.checker import unpack
 from surebound.cli import build_app
 from surebound.errors import BoundError, GraphError, InputError, StoreError
+from surebound.graph import program_of
 from surebound.search.cascade import Cascade
 from surebound.search.question import Finding
 from surebound.search.signs import inner
 from surebound.search.stages import BranchAndBound, Clean, CrownBounds, LinearRelaxation, branch
+from surebound.verify.mistaken import of_another_question
 
 
 def net_of(inputs: int, hidden: int, outputs: int, seed: int) -> nn.Sequential:
@@ -70,6 +72,31 @@ def test_what_has_no_certificate_yet_is_decided_again(tmp_path: Path) -> None:
     again = {file: file.stat().st_mtime_ns for file in kept.glob("*.cert")}
     assert len(again) == 5
     assert sum(files[file] == time for file, time in again.items()) == 4
+
+
+def test_a_certificate_of_another_question_is_not_taken_for_ones_own(tmp_path: Path) -> None:
+    """Files are named by index and radius: other images, and another clip range, have the same names."""
+    net, kept = net_of(6, 8, 3, 3), tmp_path / "proofs"
+    first, second = torch.rand(2, 3, 6, generator=torch.Generator().manual_seed(2))
+    for number, (x, clip) in enumerate(((first, (0, 1)), (second, (0, 1)), (second, (-1, 2)))):
+        region, labels, store = sb.LinfBall(x, "1/100", clip), net(x).argmax(1), tmp_path / f"store{number}"
+        sb.verify(net, region, labels, out=store)
+        results = sb.verify(net, region, labels, out=store, certificates=kept)
+        for record in results:
+            file = kept / f"{certificate_name(record.index, record.eps)}.cert"
+            header, arrays = unpack(file.read_bytes())
+            assert np.array_equal(arrays["center"], x[record.index].numpy())
+            assert header["region"]["clip"] == [str(end) for end in clip]
+            assert not of_another_question(file.read_bytes(), record)
+            other = kept / f"{certificate_name((record.index + 1) % 3, record.eps)}.cert"
+            assert of_another_question(other.read_bytes(), record)
+    # what cannot be certified leaves no other question's file under its name
+    directory = CertificateDirectory(kept, program_of(net, first))
+    name, ball = certificate_name(0, Fraction(1, 100)), sb.LinfBall(second[:1], "1/100", (-1, 2))
+    directory.label_open(name, ball, int(labels[0]), "too hard")
+    assert directory.file(name).exists()
+    directory.label_open(name, sb.LinfBall(first[:1], "1/100", (0, 1)), 0, "too hard")
+    assert not directory.file(name).exists() and missing(kept)[name] == "too hard"
 
 
 def test_a_directory_belongs_to_one_network(tmp_path: Path) -> None:
@@ -128,7 +155,9 @@ def test_a_network_that_the_checker_cannot_read_is_refused_before_the_search(tmp
 
 
 @pytest.mark.parametrize(("clip", "x"), [((0, 0.1), (0.1, 0.05)), ((0.7, 1), (0.7, 0.9))])
-def test_ends_of_valid_inputs_that_are_no_floats(clip: tuple[float, float], x: tuple[float, ...], tmp_path: Path) -> None:
+def test_ends_of_valid_inputs_that_are_no_floats(
+    clip: tuple[float, float], x: tuple[float, ...], tmp_path: Path
+) -> None:
     """The float32 next to 0.1 is above it, that next to 0.7 below; an image of them is in the region all the same."""
     net, image = nn.Linear(2, 2, bias=False).requires_grad_(False), torch.tensor([x])
     net.weight.copy_(torch.eye(2))

@@ -28,6 +28,7 @@ from surebound.report.explore.page import written_page
 from surebound.report.explore.proofs import certificate_json
 from surebound.report.explore.server import Explorer, start
 from surebound.report.explore.subject import Subject, hardest_first, open_subject
+from surebound.report.source import certified as certified_files
 from surebound.verdict import Status
 
 
@@ -127,6 +128,20 @@ def test_a_damaged_certificate_is_rejected(subject: Subject, tmp_path: Path) -> 
     assert certificate_json(tmp_path / path.name)["state"] == "rejected"
     (tmp_path / "network.net").unlink()
     assert certificate_json(tmp_path / path.name)["state"] == "unchecked"
+
+
+def test_a_certificate_of_another_image_is_not_shown(subject: Subject, tmp_path: Path) -> None:
+    first, second = (r for r in list(subject.run.records)[:2] if subject.certificate(r.index, r.eps) is not None)
+    own, other = (subject.certificate(r.index, r.eps) for r in (first, second))
+    assert own is not None and other is not None
+    shutil.copy(other, tmp_path / own.name)
+    moved = dataclasses.replace(subject, certificates=tmp_path)
+    assert moved.certificate(first.index, first.eps) is None
+    run = dataclasses.replace(subject.run, requests=({"certificates": str(tmp_path)},))
+    assert certified_files(run) == {}
+    shutil.copy(own, tmp_path / own.name)
+    assert moved.certificate(first.index, first.eps) == tmp_path / own.name
+    assert list(certified_files(run)) == [(first.index, first.eps)]
 
 
 def test_another_network_is_not_asked(certified: Path, run_dir: Path, tmp_path: Path) -> None:
