@@ -170,11 +170,12 @@ class _Verification:
             return set()
         wanted, tried, found = set(self.chosen), missing(kept.path), set[int]()
         for each in store.records(eps=radius):
-            name = certificate_name(each.index, each.eps)
-            if each.index in wanted and each.verdict.status.decided and name not in tried:
-                # A file of that name may be another image's, or of another clip range.
-                if not kept.certifies(name, self._ball(each), each.label, each.verdict.status.value):
-                    found.add(each.index)
+            name, status = certificate_name(each.index, each.eps), each.verdict.status
+            if each.index not in wanted or not status.decided or name in tried:
+                continue
+            # A file of that name may be another image's, or of another clip range.
+            if not kept.certifies(name, self._ball(each), each.label, status.value):
+                found.add(each.index)
         return found
 
     def _ball(self, record: Record) -> LinfBall:
