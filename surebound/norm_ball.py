@@ -71,8 +71,8 @@ class _NormBall:
         return torch.tensor(found, dtype=torch.bool, device=points.device)
 
     def _holds(self, pairs: list[tuple[float, float]]) -> bool:
-        if not all(abs(point) < torch.inf for _, point in pairs):
-            return False
+        if not all(abs(end) < torch.inf for pair in pairs for end in pair):
+            return False  # nothing finite is near an infinite origin either
         clip = None if self.clip is None else [exact_fraction(end, "clip") for end in self.clip]
         # x was accepted, so it belongs to the ball even where the clip end itself is no float.
         if clip and any(x != point and not clip[0] <= Fraction(point) <= clip[1] for x, point in pairs):

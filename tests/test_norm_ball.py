@@ -89,6 +89,11 @@ def test_clipping_tightens_what_the_box_stops():
     assert float(upper[0, 1]) == pytest.approx(3.5, abs=1e-5)
 
 
+def test_nothing_is_near_infinity():
+    ball = sb.L2Ball(torch.tensor([[float("inf"), 0.0]]), 1)
+    assert not ball.contains(torch.zeros(1, 2)).any() and not ball.contains(ball.x).any()
+
+
 def test_membership_is_exact():
     third = sb.L1Ball(torch.zeros(1, 2), Fraction(1, 3))
     near = torch.tensor([[1 / 3, 0.0]])

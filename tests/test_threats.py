@@ -17,6 +17,9 @@ from surebound.attack.box import InnerBox
 from surebound.attack.methods import PGD
 from surebound.cli import build_app
 from surebound.errors import InputError, RegionError, StoreError
+from surebound.report import provenance
+from surebound.report.headline import headline
+from surebound.report.source import read_run
 from surebound.threats import Changed, Rotation, Translation, Zoom
 
 CLIP = (0.0, 1.0)
@@ -180,6 +183,40 @@ def test_what_cannot_be_meant_is_refused(x, make, message):
         make(x)
 
 
+def test_parts_of_a_network_that_are_set_apart_stay_so(x):
+    """A BatchNorm in eval mode inside a network in training, or the other way round, is the user's own choice."""
+    model = nn.Sequential(nn.BatchNorm2d(2), nn.Flatten(), nn.Dropout(), nn.Linear(60, 2)).train()
+    model[0].eval()
+    for training in (True, False):
+        model.training = training
+        before = [part.training for part in model.modules()]
+        network, _ = sb.threat("blur:1/10").against(model, x, CLIP)
+        assert [part.training for part in model.modules()] == before
+        assert network.training is network.transform.training is training
+
+
+def test_reports_say_what_the_verdicts_are_about(net, x, tmp_path):
+    """25 % proved at l2 distance 0.1, or by a change of 0.1, is not 25 % proved at eps 0.1."""
+    labels = net(x).argmax(1)
+    changed = sb.threat("contrast:1/100").against(net, x, CLIP)
+    asked = {
+        "": (net, sb.LinfBall(x, "1/100", CLIP)),
+        "l2 balls": (net, sb.L2Ball(x, "1/100", CLIP)),
+        "l1 balls": (net, sb.L1Ball(x, "1/100", CLIP)),
+        "radii per coordinate": changed,
+    }
+    for words, (network, region) in asked.items():
+        path = tmp_path / words.replace(" ", "-")
+        sb.verify(network, region, labels, "fast", out=path)
+        run = read_run(path)
+        title = headline([run]).html
+        assert run.regions == words and (f"({words})" in title and words in run.name if words else "(" not in title)
+        if words:
+            for command, message in (("results", f"about {words}"), ("explore", f"verdicts about {words}")):
+                output = " ".join(CliRunner().invoke(build_app(), [command, str(path)]).output.split())
+                assert message in output, output
+
+
 def test_commands_take_threats(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = lambda *args: CliRunner().invoke(build_app(), [*args, "--first", "2", "--quiet"])  # noqa: E731
@@ -198,6 +235,8 @@ def test_commands_take_threats(tmp_path, monkeypatch):
         "verify", net, "--data", "digits", "--threat", "contrast:1/10", "--cascade", "fast", "--jobs", "1", "--out", "o"
     )
     assert found.exit_code == 0 and "1/10" in found.output, found.output
+    kept = read_run(tmp_path / "o")
+    assert kept.name.endswith(", contrast:1/10") and "stay under contrast:1/10?" in str(provenance.asked(kept)["asked"])
     found = run("verify", net, "--data", "digits", "--threat", "contrast:1/10", "--certificates", "c")
     assert "leave them out with --threat" in found.output
     for given in ((), ("--eps", "1/9", "--threat", "l2:1")):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from surebound.certificates.evidence import Evidences
+from surebound.certificates.files import opened
 from surebound.certificates.write import Arrays, Claims, Uncertified
-from surebound.errors import GraphError, StoreError
+from surebound.errors import GraphError, InputError, StoreError
 from surebound.graph import Program
 from surebound.numerics import exact_fraction
 from surebound.region import LinfBall
@@ -45,18 +46,39 @@ class CertificateDirectory:
         """Return where the certificate of that name is."""
         return self.path / f"{name}.cert"
 
+    def certifies(self, name: str, ball: LinfBall, label: int, claim: str) -> bool:
+        """Is the certificate of that name there, and about this ball of one image, label, answer and network?"""
+        question, arrays = _label_question(ball, label)
+        return self._is_about(name, {**question, "claim": claim, "network": self._claims.digest}, arrays)
+
+    def _is_about(self, name: str, header: Mapping[str, Any], arrays: Arrays) -> bool:
+        try:
+            found, numbers = opened(self.file(name).read_bytes())
+        except (OSError, InputError):
+            return False
+        same = all(found.get(key) == value for key, value in header.items())
+        return same and all(np.array_equal(numbers.get(key, np.nan), value) for key, value in arrays.items())
+
     def label_proved(self, name: str, ball: LinfBall, label: int, mode: str, evidence: Evidences) -> bool:
         """Write the certificate that a label stays the largest output in a ball (of one image), if there can be one."""
         question, arrays = _label_question(ball, label)
         box = ball.interval()
         whole = box.lower.flatten().double().numpy(), box.upper.flatten().double().numpy()
         others = tuple((case - (case > label), each) for case, each in evidence if case != label)
-        return self._keep(name, lambda: self._claims.robust(question, arrays, mode, others, whole))
+        return self._keep(name, lambda: self._claims.robust(question, arrays, mode, others, whole), ball, label)
 
     def label_refuted(self, name: str, ball: LinfBall, label: int, witness: Tensor) -> bool:
         """Write the certificate of a counterexample."""
         question, arrays = _label_question(ball, label)
-        return self._keep(name, lambda: self._claims.falsified(question, arrays, witness.detach().cpu().numpy()))
+        point = witness.detach().cpu().numpy()
+        return self._keep(name, lambda: self._claims.falsified(question, arrays, point), ball, label)
+
+    def label_open(self, name: str, ball: LinfBall, label: int, why: str) -> bool:
+        """Note that a verdict on a label has no certificate, and why; always False. A file of another question goes."""
+        question, arrays = _label_question(ball, label)
+        if self.file(name).exists() and not self._is_about(name, question, arrays):
+            self.file(name).unlink()
+        return self.none(name, why)
 
     def cases_proved(
         self, name: str, box: tuple[Tensor, Tensor], c: Tensor, d: Tensor, mode: str, evidence: Evidences
@@ -79,11 +101,15 @@ class CertificateDirectory:
         note_missing(self.path, name, why)
         return False
 
-    def _keep(self, name: str, make: Callable[[], bytes]) -> bool:
+    def _keep(
+        self, name: str, make: Callable[[], bytes], ball: LinfBall | None = None, label: int | None = None
+    ) -> bool:
         try:
             _write(self.file(name), make())
         except Uncertified as error:
-            return self.none(name, str(error))
+            if ball is None or label is None:
+                return self.none(name, str(error))
+            return self.label_open(name, ball, label, str(error))
         return True
 
 
@@ -106,8 +132,16 @@ def missing(path: Path) -> dict[str, str]:
 def _label_question(ball: LinfBall, label: int) -> tuple[dict[str, Any], Arrays]:
     """Return the question whether a label stays the largest output in a ball, as certificates have it."""
     image: NDArray[np.float32] = ball.x[0].detach().cpu().numpy()
-    ends = None if ball.clip is None else [str(exact_fraction(end)) for end in ball.clip]
+    ends = None if ball.clip is None else [str(end) for end in _clip_around(image, ball.clip)]
     return {"label": label, "region": {"kind": "ball", "eps": str(ball.eps), "clip": ends}}, {"center": image}
+
+
+def _clip_around(image: NDArray[np.float32], clip: tuple[float, float]) -> tuple[Fraction, Fraction]:
+    """Return the ends of valid inputs, further out where the image lies beyond them: 0.1 is no float32, and its pixels
+    of 0.1 are above it. The region that was bounded holds them (``LinfBall``)."""
+    low, high = (exact_fraction(end, "clip") for end in clip)
+    pixels = [Fraction(float(end)) for end in (image.min(), image.max())] if image.size else []
+    return min([low, *pixels]), max([high, *pixels])
 
 
 def open_directory(path: Path, program: Program) -> CertificateDirectory:

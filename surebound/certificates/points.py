@@ -15,6 +15,11 @@ Floats = NDArray[np.float64]
 _network = functools.lru_cache(2)(CheckedNetwork)
 
 
+def readable(network: bytes) -> None:
+    """Raise Rejected unless the checker can read a certificates' network."""
+    _network(network, Numbers(exact=False, deployed=True))
+
+
 def point_bounds(network: bytes, x: NDArray[np.float32]) -> tuple[Floats, Floats]:
     """Bound the outputs (K,) of every float32 execution of a certificates' network at a point of so many numbers."""
     checked = _network(network, Numbers(exact=False, deployed=True))

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from surebound.certificates.evidence import Evidences, InnerSlopes, Leaves, Parts
 from surebound.certificates.files import network_digest, pack, pack_network
-from surebound.certificates.points import point_bounds
+from surebound.certificates.points import point_bounds, readable
 from surebound.certificates.trees import box_tree, split_tree
 from surebound.checker import Rejected, check
-from surebound.errors import BoundError
+from surebound.errors import BoundError, GraphError
 from surebound.graph import Program
 from surebound.graph.flat import Flat, flatten
 
@@ -37,7 +37,12 @@ class Claims:
     def about(cls, program: Program) -> Claims:
         """Prepare certificates about a program; GraphError if the checker does not know one of its operators."""
         flat = flatten(program)
-        return cls(flat, pack_network(flat))
+        network = pack_network(flat)
+        try:
+            readable(network)  # before a search: nobody could check what it finds
+        except Rejected as error:
+            raise GraphError(f"the checker refuses the network: {error}") from None
+        return cls(flat, network)
 
     @functools.cached_property
     def digest(self) -> str:

@@ -77,7 +77,10 @@ def results(
         records = tuple(
             record for record in store.records(status=statuses, stage=stage) if wanted is None or record.eps in wanted
         )
+        regions = store.regions()
     found = Results(records, path)
+    if regions:
+        typer.echo(f"surebound: these are verdicts about {regions}, not about l-infinity balls of one radius", err=True)
     if not records:
         typer.echo(f"surebound: no record in {path} is like that; without options all are listed", err=True)
     if witnesses is not None:

@@ -97,6 +97,7 @@ def run_images(asked: ImageRequest) -> None:
         note_verification(
             place, network=found.name, data=found.data, images=len(images), radii=radii,
             cascade=stages, timeout=limit, seed=asked.seed, certificates=asked.certificates,
+            threat=None if asked.threat is None else str(threats[0]),
         )  # fmt: skip
     show(results, asked.form)
     if asked.certificates is not None:

@@ -89,6 +89,8 @@ def publish_verification(directory: Path, name: str) -> Path:
     with Store.read(path) as store:
         if store.weights() != weights_hash(zoo.load(name).state_dict()):
             raise StoreError(f"{path} holds results of other weights than those of {name}; verify {name} itself")
+        if regions := store.regions():
+            raise StoreError(f"{path} holds results of {regions}; the errors of {name} are of l-infinity balls")
         codes, results = store.codes(), Results(tuple(store.records()), directory)
     record = json.loads(facts.read_text(encoding="utf-8"))
     noted = record.setdefault("verification", {})

@@ -27,6 +27,7 @@ def note_verification(
     timeout: float,
     seed: int,
     certificates: Path | None = None,
+    threat: str | None = None,
 ) -> None:
     """Append a request to the store's directory, once; a report tells from it what the results are about."""
     record: dict[str, Any] = {
@@ -39,6 +40,7 @@ def note_verification(
         "timeout": None if timeout == float("inf") else timeout,
         "seed": seed,
         **({} if certificates is None else {"certificates": str(certificates.absolute())}),
+        **({} if threat is None else {"threat": threat}),
         "environment": None,
     }
     if record in [{**old, "environment": None} for old in read_verifications(directory)]:

@@ -96,6 +96,8 @@ def _dense(call: _FlatCall) -> int:
         raise call.refused("its weight is no matrix, or it is scaled")
     bias = {"linear": "bias", "addmm": "self"}.get(kind)
     b = None if bias is None else call.constant(bias)
+    if b is not None and b.dim() == 2:
+        b = _of_example(b, call)
     return call.flat.add("dense", [call.number(x)], weight=w if kind == "linear" else w.t(), bias=b)
 
 

@@ -67,6 +67,7 @@ def _verified(run: ReportedRun) -> Headline:
     s = chosen(run)
     proved, upper = proved_share(s), 1 - s.falsified_error
     what = f"{_counts(proved)} of {s.total:,} images proved robust at ε&nbsp;=&nbsp;{radius_text(s.eps)}"
+    what += f" ({html.escape(run.regions)})" if run.regions else ""
     if upper > proved:
         between = (
             f"Counterexamples leave at most {percent(upper, 1)}, so the true robust accuracy lies "

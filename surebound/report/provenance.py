@@ -44,7 +44,8 @@ def _question(request: dict[str, Any]) -> str:
     shown = ", ".join(radii) if len(radii) <= 6 else f"{radii[0]} to {radii[-1]} ({len(radii)} radii)"
     limit = f", {request['timeout']:g} s per image and stage" if request.get("timeout") else ""
     images = f"{request['images']:,} images of {request['data'] or 'unknown data'}"
-    return f"does the label stay within ε = {shown}? {images}, cascade {request['cascade']}{limit}"
+    asked = f"under {request['threat']}" if "threat" in request else f"within ε = {shown}"
+    return f"does the label stay {asked}? {images}, cascade {request['cascade']}{limit}"
 
 
 def _cascade(request: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from surebound.experiment.metrics import read_metrics
 from surebound.experiment.rundir import RunDirectory
 from surebound.experiment.verifications import read_verifications
 from surebound.verify import Record, Store, Summary, summarise
+from surebound.verify.mistaken import of_another_question
 from surebound.verify.run import STORE_NAME
 
 
@@ -34,6 +35,7 @@ class ReportedRun:
     records: tuple[Record, ...] = ()
     requests: tuple[dict[str, Any], ...] = ()  # what was asked of `verify`
     codes: tuple[str, ...] = ()  # code versions of the verdicts
+    regions: str = ""  # what the verdicts are about if not l-infinity balls of one radius
 
     @functools.cached_property
     def summaries(self) -> tuple[Summary, ...]:
@@ -95,14 +97,20 @@ def read_run(path: Path) -> ReportedRun:
         }
     records: tuple[Record, ...] = ()
     codes: tuple[str, ...] = ()
+    regions = ""
     if store.is_file():
         with Store.read(store) as opened:
-            records, codes = tuple(opened.records()), tuple(opened.codes())
+            records, codes, regions = tuple(opened.records()), tuple(opened.codes()), opened.regions()
     if not training and not records:
         raise RunError(f"{path} has nothing to report yet: no training run, and a store without results")
     requests = tuple(read_verifications(folder))
     name = training["config"].name if training else str(requests[-1]["network"]) if requests else folder.name
-    return ReportedRun(path=folder, name=name, records=records, requests=requests, codes=codes, **training)
+    if regions:
+        regions = next((str(request["threat"]) for request in reversed(requests) if "threat" in request), regions)
+        name = f"{name}, {regions}"  # no table or chart may take them for l-infinity balls
+    return ReportedRun(
+        path=folder, name=name, records=records, requests=requests, codes=codes, regions=regions, **training
+    )
 
 
 def records_json(runs: Sequence[ReportedRun]) -> str:
@@ -131,7 +139,7 @@ def certified(run: ReportedRun) -> dict[tuple[int, Fraction], list[str]]:
         noted = checked_files(directory)
         for r in run.records:
             file = directory / f"{certificate_name(r.index, r.eps)}.cert"
-            if r.verdict.status.decided and file.is_file():
+            if r.verdict.status.decided and file.is_file() and not of_another_question(file.read_bytes(), r):
                 state = "checked" if is_checked(directory, file.name, noted) else "not checked"
                 found[r.index, r.eps] = [state, file.absolute().as_uri()]
     return found

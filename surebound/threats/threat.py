@@ -92,7 +92,8 @@ class Threat:
         points = torch.cat([images.new_zeros(len(images), count), images.flatten(1)], 1)
         scale = torch.zeros(1, points.shape[1], dtype=torch.float64, device=images.device)
         scale[:, :count] = 1
-        network = Changed(transform, model, images.shape[1:]).train(model.training)
+        network = Changed(transform.train(model.training), model, images.shape[1:])
+        network.training = model.training  # not ``train``, which would switch parts of the model that are set apart
         return network, LinfBall(points, self.size, None, scale)
 
 

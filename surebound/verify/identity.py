@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib.metadata
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -36,6 +37,22 @@ class Identity:
     def differences(self, other: Identity) -> list[str]:
         """Names of the fields in which two identities differ."""
         return [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != getattr(other, f.name)]
+
+
+#: How the specification of results ends that are about other regions than l-infinity balls of one radius (run.py).
+_REGIONS = re.compile(r"; (L1Ball|L2Ball|LinfBall of scale \w+)")
+
+
+def other_regions(spec: str) -> str:
+    """Name the regions that a specification is about if they are not l-infinity balls of one radius; else "".
+
+    >>> other_regions("label stays the largest output; inputs 2 in None; program 0123; L2Ball")
+    'l2 balls'
+    """
+    found = _REGIONS.search(spec)
+    if found is None:
+        return ""
+    return {"L1Ball": "l1 balls", "L2Ball": "l2 balls"}.get(found[1], "radii per coordinate")
 
 
 def weights_hash(state: Mapping[str, torch.Tensor]) -> str:

@@ -168,10 +168,19 @@ class _Verification:
         kept = self.certificates
         if kept is None:
             return set()
-        decided = (record for record in store.records() if record.eps == radius and record.verdict.status.decided)
-        tried = missing(kept.path)
-        names = ((each.index, certificate_name(each.index, each.eps)) for each in decided)
-        return {index for index, name in names if name not in tried and not kept.file(name).exists()}
+        wanted, tried, found = set(self.chosen), missing(kept.path), set[int]()
+        for each in store.records(eps=radius):
+            name, status = certificate_name(each.index, each.eps), each.verdict.status
+            if each.index not in wanted or not status.decided or name in tried:
+                continue
+            # A file of that name may be another image's, or of another clip range.
+            if not kept.certifies(name, self._ball(each), each.label, status.value):
+                found.add(each.index)
+        return found
+
+    def _ball(self, record: Record) -> LinfBall:
+        """Return the region of a record, where certificates are wanted."""
+        return LinfBall(self.images[record.index : record.index + 1], record.eps, self.work.setting.clip)
 
     def _settle(
         self, executor: Executor, radius: Fraction, done: set[int], elsewhere: Callable[[int], bool]
@@ -197,12 +206,11 @@ class _Verification:
 
     def _certify(self, record: Record, kept: CertificateDirectory) -> None:
         """Write the certificate of a verdict, if it has one."""
-        index, verdict, name = record.index, record.verdict, certificate_name(record.index, record.eps)
-        ball = LinfBall(self.images[index : index + 1], record.eps, self.work.setting.clip)
+        verdict, name, ball = record.verdict, certificate_name(record.index, record.eps), self._ball(record)
         if verdict.witness is not None:
             kept.label_refuted(name, ball, record.label, verdict.witness)
         elif verdict.status is Status.ROBUST and record.proof is None:
-            kept.none(name, "proved within a solver's tolerance only")
+            kept.label_open(name, ball, record.label, "proved within a solver's tolerance only")
         elif verdict.status is Status.ROBUST and record.proof is not None:
             mode, evidence = record.proof
             kept.label_proved(name, ball, record.label, mode.mode, evidence)

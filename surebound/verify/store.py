@@ -17,7 +17,7 @@ from types import TracebackType
 from surebound.errors import StoreError
 from surebound.search.record import Record
 from surebound.verdict import Status
-from surebound.verify.identity import Identity
+from surebound.verify.identity import Identity, other_regions
 from surebound.verify.sqlite_file import check, connect, connect_readonly, has_read_as, prepare, transaction, translated
 from surebound.verify.store_rows import COLUMNS, opened, pack, radius_of, sealed
 
@@ -157,6 +157,10 @@ class Store:
         """Return what the results are about: the hash of the weights, and the specification (``Identity``)."""
         with translated(self.path):
             return self._owner()
+
+    def regions(self) -> str:
+        """Name the regions that the results are about if they are not l-infinity balls of one radius; else ""."""
+        return other_regions(self.subject()[1])
 
     def codes(self) -> list[str]:
         """The code versions that the results come from."""

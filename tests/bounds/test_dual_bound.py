@@ -61,3 +61,20 @@ def test_lines_of_any_slope_hold(mode: Soundness) -> None:
 def test_bad_settings() -> None:
     with pytest.raises(InputError, match="give steps >= 0"):
         DualBound(steps=-1)
+
+
+def test_rows_that_no_relu_reaches_linearly() -> None:
+    """A sort has interval bounds only, so that nothing is left to optimise behind it."""
+
+    class Sorted(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.last = torch.nn.Linear(3, 3), torch.nn.Linear(3, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.first(x).relu().sort(1)[0])
+
+    net, ball = Sorted().requires_grad_(False), sb.LinfBall(torch.rand(1, 3), "1/10")
+    found = sb.worst_margins(net, ball, torch.tensor([0]), method="dvijotham")
+    assert torch.equal(found, sb.worst_margins(net, ball, torch.tensor([0])))

@@ -17,9 +17,11 @@ from surebound.bounds.forward.pair import Pair, PairDomain
 from surebound.bounds.linear import entries, intermediate
 from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.intermediate import relax
+from surebound.bounds.margins import worst_margins
 from surebound.graph import program_of
 from surebound.interval import Interval
 from surebound.numerics import Soundness
+from surebound.region import LinfBall
 from tests.bounds.test_linear import tiny_net
 
 
@@ -56,6 +58,29 @@ def relaxed(net: nn.Module, box: Interval, mode: Soundness, few: float, patch: p
     patch.setattr(intermediate, "FEW", few)
     with torch.no_grad():
         return relax(program_of(net, box.lower), box, mode, own=True)
+
+
+class FewerAxes(nn.Module):
+    """Adds a value of fewer axes: (1, 3, 16) and (1, 16), of which the batch axis of one lines up with the three."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(2, 48), nn.Linear(48, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x).reshape(-1, 3, 16)
+        return self.last(torch.maximum(h, (h + h[:, 0]).relu()).flatten(1))
+
+
+@pytest.mark.parametrize("method", ["zonotope", "symbolic", "hybrid", "crown"])
+def test_operands_of_fewer_axes(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their terms were taken for examples: zonotopes did not fit, and others refused the network."""
+    monkeypatch.setattr(intermediate, "FEW", 1.0)
+    torch.manual_seed(0)
+    net, ball = FewerAxes().requires_grad_(False), LinfBall(torch.rand(1, 2), "1/5")
+    found, box = worst_margins(net, ball, torch.tensor([0]), method=method), ball.interval()
+    z = torch.cat([net(box.lower + torch.rand(1, 2) * 2 * box.radius) for _ in range(50)])
+    assert found.shape == (1, 2) and bool((z[:, 1] - z[:, 0] <= found[0, 1]).all())
 
 
 @pytest.mark.parametrize("mode", list(Soundness))

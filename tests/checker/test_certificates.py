@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import surebound as sb
-from surebound.certificates.directory import missing
+from surebound.certificates.directory import CertificateDirectory, certificate_name, missing
 from surebound.certificates.explain import explained
 from surebound.certificates.files import pack
 from surebound.certificates.trees import box_tree, split_tree
@@ -19,10 +20,12 @@ from surebound.checker import Rejected, check
 from surebound.checker.checker import unpack
 from surebound.cli import build_app
 from surebound.errors import BoundError, GraphError, InputError, StoreError
+from surebound.graph import program_of
 from surebound.search.cascade import Cascade
 from surebound.search.question import Finding
 from surebound.search.signs import inner
 from surebound.search.stages import BranchAndBound, Clean, CrownBounds, LinearRelaxation, branch
+from surebound.verify.mistaken import of_another_question
 
 
 def net_of(inputs: int, hidden: int, outputs: int, seed: int) -> nn.Sequential:
@@ -71,6 +74,31 @@ def test_what_has_no_certificate_yet_is_decided_again(tmp_path: Path) -> None:
     assert sum(files[file] == time for file, time in again.items()) == 4
 
 
+def test_a_certificate_of_another_question_is_not_taken_for_ones_own(tmp_path: Path) -> None:
+    """Files are named by index and radius: other images, and another clip range, have the same names."""
+    net, kept = net_of(6, 8, 3, 3), tmp_path / "proofs"
+    first, second = torch.rand(2, 3, 6, generator=torch.Generator().manual_seed(2))
+    for number, (x, clip) in enumerate(((first, (0, 1)), (second, (0, 1)), (second, (-1, 2)))):
+        region, labels, store = sb.LinfBall(x, "1/100", clip), net(x).argmax(1), tmp_path / f"store{number}"
+        sb.verify(net, region, labels, out=store)
+        results = sb.verify(net, region, labels, out=store, certificates=kept)
+        for record in results:
+            file = kept / f"{certificate_name(record.index, record.eps)}.cert"
+            header, arrays = unpack(file.read_bytes())
+            assert np.array_equal(arrays["center"], x[record.index].numpy())
+            assert header["region"]["clip"] == [str(end) for end in clip]
+            assert not of_another_question(file.read_bytes(), record)
+            other = kept / f"{certificate_name((record.index + 1) % 3, record.eps)}.cert"
+            assert of_another_question(other.read_bytes(), record)
+    # what cannot be certified leaves no other question's file under its name
+    directory = CertificateDirectory(kept, program_of(net, first))
+    name, ball = certificate_name(0, Fraction(1, 100)), sb.LinfBall(second[:1], "1/100", (-1, 2))
+    directory.label_open(name, ball, int(labels[0]), "too hard")
+    assert directory.file(name).exists()
+    directory.label_open(name, sb.LinfBall(first[:1], "1/100", (0, 1)), 0, "too hard")
+    assert not directory.file(name).exists() and missing(kept)[name] == "too hard"
+
+
 def test_a_directory_belongs_to_one_network(tmp_path: Path) -> None:
     x = torch.rand(2, 6)
     for seed in (0, 1):
@@ -87,6 +115,59 @@ def test_an_operator_that_the_checker_does_not_know_is_said_at_once(tmp_path: Pa
     net = nn.Sequential(nn.Linear(4, 4), nn.Softmax(1), nn.Linear(4, 2))
     with pytest.raises(GraphError, match="softmax.* has no certificate"):
         sb.verify(net, sb.LinfBall(torch.rand(1, 4), 0), torch.tensor([0]), certificates=tmp_path)
+
+
+class Sum(nn.Module):
+    """The bias is a row of a batch of one: PyTorch adds it to every example."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(3, 4), nn.Parameter(torch.rand(4, 2))
+        self.bias = nn.Parameter(torch.tensor([[0.0, 1.0]]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.addmm(self.bias, self.first(x).relu(), self.last)
+
+
+def test_a_bias_with_a_batch_axis(tmp_path: Path) -> None:
+    net, x = Sum().requires_grad_(False), torch.rand(3, 3, generator=torch.Generator().manual_seed(0))
+    sb.verify(net, sb.LinfBall(x, "1/100"), net(x).argmax(1), certificates=tmp_path)
+    assert [kind for kind, *_ in checked(tmp_path)] == ["robust"] * 3
+
+
+class Centred(nn.Module):
+    """Subtracts one number from several: the checker's sums are of values of one shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.middle, self.last = nn.Linear(2, 4), nn.Linear(4, 1), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.first(x).relu()
+        return self.last(h - self.middle(h))
+
+
+def test_a_network_that_the_checker_cannot_read_is_refused_before_the_search(tmp_path: Path) -> None:
+    net, ball = Centred().requires_grad_(False), sb.LinfBall(torch.rand(1, 2), 0)
+    with pytest.raises(GraphError, match="no certificates can be written: the checker refuses the network: a sum with"):
+        sb.verify(net, ball, torch.tensor([0]), certificates=tmp_path)
+
+
+@pytest.mark.parametrize(("clip", "x"), [((0, 0.1), (0.1, 0.05)), ((0.7, 1), (0.7, 0.9))])
+def test_ends_of_valid_inputs_that_are_no_floats(
+    clip: tuple[float, float], x: tuple[float, ...], tmp_path: Path
+) -> None:
+    """The float32 next to 0.1 is above it, that next to 0.7 below; an image of them is in the region all the same."""
+    net, image = nn.Linear(2, 2, bias=False).requires_grad_(False), torch.tensor([x])
+    net.weight.copy_(torch.eye(2))
+    for label, status in ((0, "robust"), (1, "falsified")) if x[0] > x[1] else ((1, "robust"), (0, "falsified")):
+        path = tmp_path / status
+        sb.verify(net, sb.LinfBall(image, "1/1000", clip), torch.tensor([label]), certificates=path)
+        assert [kind for kind, *_ in checked(path)] == [status]
+        header, arrays = unpack(next(path.glob("*.cert")).read_bytes())
+        low, high = (Fraction(end) for end in header["region"]["clip"])
+        assert all(low <= Fraction(float(pixel)) <= high for pixel in arrays["center"].flatten())
 
 
 @pytest.mark.parametrize("stages", [("bounds", "relu-splitting"), ("bounds", "input-splitting")])

@@ -8,6 +8,7 @@ import http.client
 import json
 import re
 import shutil
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -27,6 +28,7 @@ from surebound.report.explore.page import written_page
 from surebound.report.explore.proofs import certificate_json
 from surebound.report.explore.server import Explorer, start
 from surebound.report.explore.subject import Subject, hardest_first, open_subject
+from surebound.report.source import certified as certified_files
 from surebound.verdict import Status
 
 
@@ -128,6 +130,20 @@ def test_a_damaged_certificate_is_rejected(subject: Subject, tmp_path: Path) -> 
     assert certificate_json(tmp_path / path.name)["state"] == "unchecked"
 
 
+def test_a_certificate_of_another_image_is_not_shown(subject: Subject, tmp_path: Path) -> None:
+    first, second = (r for r in list(subject.run.records)[:2] if subject.certificate(r.index, r.eps) is not None)
+    own, other = (subject.certificate(r.index, r.eps) for r in (first, second))
+    assert own is not None and other is not None
+    shutil.copy(other, tmp_path / own.name)
+    moved = dataclasses.replace(subject, certificates=tmp_path)
+    assert moved.certificate(first.index, first.eps) is None
+    run = dataclasses.replace(subject.run, requests=({"certificates": str(tmp_path)},))
+    assert certified_files(run) == {}
+    shutil.copy(own, tmp_path / own.name)
+    assert moved.certificate(first.index, first.eps) == tmp_path / own.name
+    assert list(certified_files(run)) == [(first.index, first.eps)]
+
+
 def test_another_network_is_not_asked(certified: Path, run_dir: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
@@ -208,6 +224,14 @@ def test_nothing_else_can_be_read(explorer: Explorer, path: str, status: int) ->
     assert request(explorer, path)[0] == status
 
 
+def test_an_address_that_is_none(explorer: Explorer, capfd: pytest.CaptureFixture[str]) -> None:
+    """The answer is an error; the terminal stays the user's."""
+    with socket.create_connection(explorer.server_address[:2]) as asked:
+        asked.sendall(b"GET http://[::1/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert b" 400 " in asked.makefile("rb").readline()
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_asking_again(explorer: Explorer, subject: Subject) -> None:
     def ask(body: Any, kind: str = "application/json") -> tuple[int, dict[str, Any]]:
         text = body if isinstance(body, str) else json.dumps(body)
@@ -225,6 +249,7 @@ def test_asking_again(explorer: Explorer, subject: Subject) -> None:
     assert len(open_subject(subject.run.path).run.records) == len(subject.run.records), "nothing is kept"
     assert ask({"i": proved.index, "eps": "1/10", "seconds": 1e9})[0] == 400
     assert ask({"i": proved.index, "eps": "1/10"})[0] == ask("{")[0] == ask({"i": 0}, "text/plain")[0] == 400
+    assert ask("[" * 4000)[0] == ask({"i": 0, "eps": "1/10", "seconds": 10**1000})[0] == 400
     assert ask("x" * 5000)[0] == 413
     assert explorer._asking.acquire(blocking=False)
     try:

@@ -150,6 +150,9 @@ class Forward(Generic[Form]):
             free = step.loose
             everywhere = torch.full_like(out.lower, free, dtype=torch.bool) if isinstance(free, bool) else free
             boxes = [bounds[name] for name in sources]
+            if any(len(box.shape) != len(out.shape) for box in boxes):
+                # An operand of fewer axes lines up with the result's last ones: its terms would stand for examples.
+                return self.domain.constant(out)
             return self.domain.relaxed(step, boxes, [forms[name] for name in sources], everywhere)
         if isinstance(step, Join):
             waiting = [forms[name] for name in sources]

@@ -88,6 +88,8 @@ class DualBound:
                 least = torch.where(better, bound.detach(), least)
                 for kept, value in zip(best, free, strict=True):
                     kept[better] = value.detach()[better]
+                if not bound.requires_grad:  # rows that are settled after the last ReLU
+                    break
                 if step < self.steps:
                     adam.zero_grad()
                     bound.sum().backward()  # type: ignore[no-untyped-call]

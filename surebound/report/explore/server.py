@@ -16,7 +16,7 @@ from fractions import Fraction
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from surebound.errors import InputError, SureboundError
 from surebound.report.explore.content import image_json, ranges_json, thumbnail
@@ -135,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
             given = json.loads(self.rfile.read(int(length)))
             seconds = float(given["seconds"])
             asked = {"i": str(given["i"]), "eps": str(given["eps"])}
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise Refused(HTTPStatus.BAD_REQUEST, "give i, eps and seconds") from None
         self._json(self.server.ask(self._index(asked), _radius(asked), seconds))
 
@@ -151,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
                 raise Refused(HTTPStatus.FORBIDDEN, "ask for 127.0.0.1 or localhost")
             if self.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
                 raise Refused(HTTPStatus.FORBIDDEN, "pages of other sites get no answer")
-            url = urlsplit(self.path)
+            url = _address(self.path)
             _, secret, path = [*url.path.split("/", 2), "", ""][:3]
             if not secrets.compare_digest(secret.encode(), self.server.secret.encode()):
                 raise Refused(HTTPStatus.NOT_FOUND, "the address changes with every start: take it from the terminal")
@@ -182,6 +182,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing: the terminal is the user's."""
+
+
+def _address(text: str) -> SplitResult:
+    try:
+        return urlsplit(text)
+    except ValueError:  # brackets that are no address
+        raise Refused(HTTPStatus.BAD_REQUEST, "this is no address") from None
 
 
 def _radius(asked: dict[str, str]) -> Fraction:

@@ -18,6 +18,7 @@ from surebound.report.originals import OTHERS, class_names, find_examples, origi
 from surebound.report.source import ReportedRun, read_run
 from surebound.train.examples import Examples
 from surebound.verify import Record, Store
+from surebound.verify.mistaken import of_another_question
 from surebound.verify.run import STORE_NAME, identity_of
 
 #: Steps of the slider from 0 to a quarter beyond the largest radius that was asked about.
@@ -62,11 +63,12 @@ class Subject:
             return forward(self.model, x[None])[0]
 
     def certificate(self, index: int, eps: Fraction) -> Path | None:
-        """Return the certificate of a verdict, if there is one."""
-        if self.certificates is None or eps not in self.records.get(index, {}):
+        """Return the certificate of a verdict, if there is one, and not another's under its name."""
+        record = self.records.get(index, {}).get(eps)
+        if self.certificates is None or record is None:
             return None
         path = self.certificates / f"{certificate_name(index, eps)}.cert"
-        return path if path.is_file() else None
+        return path if path.is_file() and not of_another_question(path.read_bytes(), record) else None
 
 
 def open_subject(
@@ -83,6 +85,11 @@ def open_subject(
     run = read_run(path)
     if not run.records:
         raise InputError(f"{path} has no verdicts to explore yet; first: surebound verify {path} --eps ...")
+    if run.regions:
+        raise InputError(
+            f"{path} holds verdicts about {run.regions}; the explorer shows l-infinity balls of one radius, where a "
+            f"radius is the largest change of a pixel. surebound report {path} and surebound results {path} show these"
+        )
     if certificates is not None and not certificates.is_dir():
         raise InputError(f"--certificates {certificates} is no directory; `surebound verify --certificates` writes one")
     records: dict[int, dict[Fraction, Record]] = {}
