@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from surebound.bounds.compact import compact
     from surebound.experiment.target import load
     from surebound.experiment.train import train
-    from surebound.graph import forget
+    from surebound.graph import choose, forget
     from surebound.interval import Interval
     from surebound.norm_ball import L1Ball, L2Ball
     from surebound.numerics import Soundness
@@ -67,6 +67,7 @@ _HOMES = {
     "bounds": "surebound.bounds",
     "cascade": "surebound.search.cascade:cascade",
     "check": "surebound.rules.support:check",
+    "choose": "surebound.graph:choose",
     "compact": "surebound.bounds.compact:compact",
     "data": "surebound.data",
     "decide": "surebound.search.specification:decide",
@@ -113,6 +114,7 @@ __all__ = [
     "bounds",
     "cascade",
     "check",
+    "choose",
     "compact",
     "data",
     "decide",

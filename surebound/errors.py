@@ -27,6 +27,7 @@ SureboundError
 
 AutocastWarning (UserWarning)     autocast is on, and what is computed is about the network without it
 RadiusWarning (UserWarning)       a radius that reaches across all valid inputs
+UntrainedWarning (UserWarning)    a network was built with random weights: most likely its weights were forgotten
 """
 
 from __future__ import annotations
@@ -152,6 +153,10 @@ class AutocastWarning(UserWarning):
 
 class RadiusWarning(UserWarning):
     """A radius is as wide as the range of valid inputs: most likely 8 was given where 8/255 was meant."""
+
+
+class UntrainedWarning(UserWarning):
+    """A network's weights are random draws: most likely those that were meant have been forgotten."""
 
 
 def first_line(error: object) -> str:

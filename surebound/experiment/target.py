@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +18,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from surebound import zoo
-from surebound.errors import InputError, nearest
+from surebound.errors import InputError, UntrainedWarning, nearest
+from surebound.graph import ImportedNetwork, choose
 
 if TYPE_CHECKING:  # a packaged network or a file is loaded without waiting for data and training
     from surebound.data.types import Dataset
@@ -57,16 +59,17 @@ class Target:
         return test.batch(torch.arange(len(test) if count is None else min(count, len(test))))
 
 
-def load(what: str | Path, weights: str | Path | None = None) -> nn.Module:
+def load(what: str | Path, weights: str | Path | None = None, output: str | int | None = None) -> nn.Module:
     """Load a network, in evaluation mode: a packaged one by name, a run directory, an ONNX file, or a factory.
 
     An ONNX file (.onnx, .onnx.gz) is checked against onnxruntime. A factory is ``package.module:function``, whose
-    ``weights`` come from a safetensors file. ``surebound zoo`` lists the packaged networks. Nothing is ever unpickled.
+    ``weights`` come from a safetensors file. ``output`` chooses one of several: a tensor of the file, an entry of a
+    dict, a place in a tuple; ``NAME#OUTPUT`` says the same. Nothing is ever unpickled.
 
     >>> load("mnist-small-ibp-0.4")(torch.zeros(1, 1, 28, 28)).shape
     torch.Size([1, 10])
     """
-    return load_target(what, weights=weights).model
+    return load_target(what, weights=weights, output=output).model
 
 
 def load_target(
@@ -76,24 +79,30 @@ def load_target(
     data: str | None = None,
     data_dir: str | Path | None = None,
     clip: tuple[float, float] | None = None,
+    output: str | int | None = None,
 ) -> Target:
     """Resolve `spec`: a run directory, an ONNX file, `package.module:factory`, or the name of a packaged network.
 
     A factory is a function without arguments that returns an nn.Module, or a module itself; `weights` fills it
-    from a safetensors file. `clip` is the range of valid inputs (None: the run's own, else [0, 1]).
+    from a safetensors file. `clip` is the range of valid inputs (None: the run's own, else [0, 1]). `output`, or what
+    stands behind a # in `spec`, is the one of several outputs to ask about.
     """
     if not isinstance(spec, (str, Path)):
         raise InputError(f"{type(spec).__name__} is nothing to load; give {_KINDS}")
     spec = str(spec)
+    if output is None and "#" in spec and not Path(spec).exists():
+        spec, _, output = spec.rpartition("#")
     where = Path(data_dir) if data_dir is not None else None
     if (Path(spec) / "config.toml").is_file():
         target = _of_run(Path(spec), weights, where)
     elif spec.endswith((".onnx", ".onnx.gz")):
-        target = _of_onnx(Path(spec), weights, where)
+        target = _of_onnx(Path(spec), weights, where, output)
     elif ":" in spec:
         target = Target(spec, build_factory(spec), None, (), where)
         if weights is not None:
             load_weights(target.model, Path(weights))
+        else:
+            _warn_if_drawn(spec, target.model)
     elif spec in {e.name for e in zoo.entries()}:
         target = _of_zoo(spec, weights, where)
     elif spec.endswith(".py"):
@@ -103,13 +112,17 @@ def load_target(
         names = [e.name for e in zoo.entries()]
         hint = nearest(spec, [*names, *_runs_beside(Path(spec))])
         raise InputError(f"{spec!r} is nothing to load{hint} Give {_KINDS}. Packaged: {', '.join(names) or 'none yet'}")
+    if output is not None and not spec.endswith((".onnx", ".onnx.gz")):
+        target = replace(target, model=choose(target.model, output))
     target.model.eval()
-    return replace(target, data=target.data if data is None else data, clip=target.clip if clip is None else clip)
+    target = replace(target, data=target.data if data is None else data, clip=target.clip if clip is None else clip)
+    return _arranged(target) if isinstance(target.model, ImportedNetwork) and target.data is not None else target
 
 
 _KINDS = (
     "a run directory (with config.toml), an ONNX file (.onnx or .onnx.gz), the name of a packaged network, "
-    "a factory like 'mypkg.nets:build', or a factory with weights from a safetensors file"
+    "a factory like 'mypkg.nets:build', or a factory with weights from a safetensors file; NAME#OUTPUT for one of "
+    "several outputs"
 )
 
 
@@ -118,12 +131,59 @@ def _runs_beside(path: Path) -> list[str]:
     return [str(config.parent) for config in sorted(path.parent.glob("*/config.toml"))]
 
 
-def _of_onnx(path: Path, weights: str | Path | None, data_dir: Path | None) -> Target:
+class Arranged(nn.Module):
+    """A network for images (B, H, W, C), or for images of one channel laid out in a row, given images (B, C, H, W)."""
+
+    def __init__(self, net: nn.Module, channels_last: bool) -> None:
+        super().__init__()
+        self.net, self.channels_last = net, channels_last
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.net(x.permute(0, 2, 3, 1) if self.channels_last else x.flatten(1))
+        return found
+
+
+def _arranged(target: Target) -> Target:
+    """Put the axes of the data's images (C, H, W) in the order that an imported network takes them in."""
+    if not isinstance(target.model, ImportedNetwork):
+        return target
+    wanted, given = target.model.graph.input_shape[1:], tuple(target.first(1)[0].shape[1:])
+    if wanted == given or len(given) != 3:
+        return target
+    last = wanted == (*given[1:], given[0])
+    if last or (given[0] == 1 and wanted == (given[1] * given[2],)):
+        return replace(target, model=Arranged(target.model, last).eval())
+    return target
+
+
+def _warn_if_drawn(spec: str, model: nn.Module) -> None:
+    """Say that weights were forgotten: a factory that loads none draws others each time."""
+    again = build_factory(spec, seed=1)
+    if again is model:
+        return
+    state = again.state_dict()
+    drawn = [name for name, value in model.state_dict().items() if name in state and not _equal(value, state[name])]
+    if drawn:
+        warnings.warn(
+            f"{spec} draws its weights at random ({drawn[0]} differs when it is built again); "
+            "give --weights FILE.safetensors (weights= in Python) for trained ones",
+            UntrainedWarning,
+            stacklevel=4,
+        )
+
+
+def _equal(one: object, other: object) -> bool:
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        return True  # no weights: nothing is said of it
+    return one.shape == other.shape and bool(((one == other) | (one != one)).all())
+
+
+def _of_onnx(path: Path, weights: str | Path | None, data_dir: Path | None, output: str | int | None = None) -> Target:
     from surebound.vnnlib.files import load_onnx
 
     if weights is not None:
         raise InputError(f"{path} has weights of its own; leave the other ones out")
-    return Target(path.name, load_onnx(path), None, (), data_dir)
+    return Target(path.name, load_onnx(path, None if output is None else str(output)), None, (), data_dir)
 
 
 def _of_run(path: Path, weights: str | Path | None, data_dir: Path | None) -> Target:
@@ -172,13 +232,18 @@ def load_weights(model: nn.Module, path: Path) -> None:
         raise InputError(f"the weights {path} do not fit the network: {' '.join(str(error).split())}") from error
 
 
-def build_factory(spec: str) -> nn.Module:
-    """The network that `package.module:factory` gives; modules of the working directory are found."""
+def build_factory(spec: str, seed: int | None = None) -> nn.Module:
+    """The network that `package.module:factory` gives; modules of the working directory are found.
+
+    `seed`: what random weights are drawn with; None: as the process stands.
+    """
     module_name, _, name = spec.partition(":")
     if module_name.endswith(".py") or "/" in module_name:
         dotted = module_name.removesuffix(".py").strip("./").replace("/", ".")
         raise InputError(f"{spec!r}: a factory is named as Python imports it, without .py: {dotted}:{name}")
     with _importing_from_here(), torch.random.fork_rng(devices=[]):
+        if seed is not None:
+            torch.manual_seed(seed)
         try:
             module = importlib.import_module(module_name)
         except Exception as error:  # the module's own code runs: anything may be raised

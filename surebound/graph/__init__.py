@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from surebound.graph.chosen import choose, refuse_unreadable
 from surebound.graph.fingerprint import Fingerprint
 from surebound.graph.fit import forward
 from surebound.graph.identity import digest, structure
@@ -22,6 +23,7 @@ __all__ = [
     "Node",
     "Program",
     "Ref",
+    "choose",
     "digest",
     "forget",
     "forward",
@@ -60,6 +62,8 @@ def program_of(model: nn.Module | Program, x: Tensor) -> Program:
         return model.program
     if not isinstance(model, nn.Module):
         return trace(model, x)  # which says what is wrong
+    if model not in _known:
+        refuse_unreadable(model)
     known, seen = _known.get(model), Fingerprint(model)
     if known is not None and known.seen == seen:
         for key in _keys(x):

@@ -2,7 +2,8 @@
 
 PyTorch's own function works on (sequence, batch, features) and puts batch and heads into one axis, where bounds cannot
 see that examples stay apart. Within ``batch_axis_first`` it computes the same with (batch, heads, sequence, features);
-the trace is compared with the module afterwards, as always.
+the trace is compared with the module afterwards, as always. TransformerEncoder looks at a mask's numbers to see whether
+it is causal, which no tracer can follow; there it takes the mask as it is.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.modules import transformer
 
-from surebound.graph.decompose import about
+from surebound.graph.decompose import about, masked_scores
 
 #: Arguments that the plain form of attention leaves as they are by default.
-_UNUSUAL = ("bias_k", "bias_v", "add_zero_attn", "key_padding_mask", "use_separate_proj_weight", "static_k", "static_v",
-            "is_causal")  # fmt: skip
+_UNUSUAL = ("bias_k", "bias_v", "add_zero_attn", "static_k", "static_v")
 
 
 @contextlib.contextmanager
@@ -41,25 +42,36 @@ def batch_axis_first() -> Iterator[None]:
         return _forward(given)
 
     F.multi_head_attention_forward = replaced
+    detect = transformer._detect_is_causal_mask  # a hint: the mask is there beside it
+    transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
     try:
         yield
     finally:
-        F.multi_head_attention_forward = original
+        F.multi_head_attention_forward, transformer._detect_is_causal_mask = original, detect
 
 
 def _forward(given: Any) -> tuple[Tensor, Tensor | None]:
     """Return the output (L, B, E) and, where they are wanted, the weights (B, L, S) or (B, heads, L, S)."""
     heads = int(given["num_heads"])
-    weights = given["in_proj_weight"].chunk(3)
+    if given["use_separate_proj_weight"]:
+        weights = [given[f"{name}_proj_weight"] for name in "qkv"]
+    else:
+        weights = given["in_proj_weight"].chunk(3)
     biases = [None] * 3 if given["in_proj_bias"] is None else given["in_proj_bias"].chunk(3)
     q, k, v = (
         torch.unflatten(F.linear(given[name].transpose(0, 1), weight, bias), -1, (heads, -1)).transpose(1, 2)
         for name, weight, bias in zip(("query", "key", "value"), weights, biases, strict=True)
     )
-    mask = given["attn_mask"]
+    mask, hidden = given["attn_mask"], given["key_padding_mask"]
     if mask is not None and mask.dtype == torch.bool:
-        mask = mask.logical_not()  # here True means: not attended to
-    made = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(mask, -math.inf)  # True means: not attended to
+    causal = bool(given["is_causal"]) and hidden is None and not given["need_weights"]  # as the module reads it
+    if hidden is not None:
+        if hidden.dtype == torch.bool:
+            hidden = torch.zeros_like(hidden, dtype=q.dtype).masked_fill(hidden, -math.inf)
+        hidden = hidden.reshape(hidden.shape[0], 1, 1, -1)
+        mask = hidden if mask is None else mask + hidden
+    made = F.scaled_dot_product_attention(q, k, v, attn_mask=None if causal else mask, is_causal=causal)
     out = F.linear(made.transpose(1, 2).flatten(2), given["out_proj_weight"], given["out_proj_bias"])
     if not given["need_weights"]:
         return out.transpose(0, 1), None
@@ -68,6 +80,6 @@ def _forward(given: Any) -> tuple[Tensor, Tensor | None]:
     size = q.abs().sum(-1, True) * k.abs().amax((-2, -1), True) / root
     scores = about(torch.matmul(q, k.transpose(-2, -1)) / root, size, 16.0)
     if mask is not None:
-        scores = scores.masked_fill(mask.logical_not(), -math.inf) if mask.dtype == torch.bool else scores + mask
+        scores = masked_scores(scores, mask, size, int(q.shape[-1]))
     shares = torch.softmax(scores, -1)
     return out.transpose(0, 1), shares.mean(1) if given["average_attn_weights"] else shares

@@ -142,6 +142,19 @@ def _rms_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps
     return made
 
 
+def masked_scores(scores: Tensor, mask: Tensor, size: Tensor, width: int) -> Tensor:
+    """Return scores where a boolean mask holds, or their sum with a mask of numbers; else -inf.
+
+    -inf is no number to bound a sum with. An execution may start the sum of ``width`` products, ``size`` large, from
+    the mask's number.
+    """
+    if mask.dtype == torch.bool:
+        return scores.masked_fill(mask.logical_not(), -math.inf)
+    gone = mask == -math.inf
+    added = mask.masked_fill(gone, 0.0)
+    return about(scores + added, size + added.abs(), width + 16.0).masked_fill(gone, -math.inf)
+
+
 def _attention(
     query: Tensor,
     key: Tensor,
@@ -157,14 +170,16 @@ def _attention(
 
     An execution may scale q or k first, divide by the sum of exponentials last, and rescale partial sums.
     """
-    if enable_gqa or dropout_p > 0.0:
+    if dropout_p > 0.0:
         return NotImplemented
+    if enable_gqa:  # groups of heads share keys and values
+        together = int(query.shape[-3]) // int(key.shape[-3])
+        key, value = (v.repeat_interleave(together, -3) for v in (key, value))
     scale = 1.0 / math.sqrt(int(query.shape[-1])) if scale is None else scale
     size = query.abs().sum(-1, True) * (key.abs().amax((-2, -1), True) * abs(scale))
     scores = about(torch.matmul(query, key.transpose(-2, -1)) * scale, size, 16.0)
     if attn_mask is not None:
-        masked = attn_mask.dtype == torch.bool
-        scores = scores.masked_fill(attn_mask.logical_not(), -math.inf) if masked else scores + attn_mask
+        scores = masked_scores(scores, attn_mask, size, int(query.shape[-1]))
     largest = value.abs().amax(-2, True)
     roundings = 128.0 + 8 * int(key.shape[-2])
     if not is_causal:

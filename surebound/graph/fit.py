@@ -39,11 +39,9 @@ def _no_tensor(model: Callable[[Tensor], object], result: object) -> str:
     elif isinstance(result, tuple | list):
         what, part = f"a {type(result).__name__} of {len(result)}", "0"
     else:
-        return f"the network {name} returns a {type(result).__name__}; it must return a tensor (B, ...)"
-    return (
-        f"the network {name} returns {what}; a statement is about one tensor: choose it in a module of your own whose "
-        f"forward(self, x) returns self.net(x)[{part}]"
-    )
+        kind = type(result).__name__
+        return f"the network {name} returns a {kind}; it must return a tensor (B, ...); sb.choose(net, NAME) takes one"
+    return f"the network {name} returns {what}; a statement is about one tensor: choose it, sb.choose(net, {part})"
 
 
 def _misfit(model: nn.Module, x: Tensor, error: Exception) -> InputError:

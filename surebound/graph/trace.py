@@ -67,6 +67,7 @@ def _graph(model: nn.Module, example: Tensor) -> Graph:
             "bounds need a network without side effects: remove the assignment from forward()"
         )
     if len(signature.user_outputs) != 1 or not isinstance(signature.user_outputs[0], str):
+        forward(model, example)  # says what it returns
         raise GraphError(
             f"the network returns {len(signature.user_outputs)} values; wrap it so that forward() returns one tensor"
         )

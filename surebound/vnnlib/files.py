@@ -14,7 +14,8 @@ from surebound.bounds.interval import propagate
 from surebound.errors import QueryError, TraceMismatchError
 from surebound.graph import ImportedNetwork, Program, program_of
 from surebound.graph.onnx.export import export_program
-from surebound.graph.onnx.file import Model, parse_model, read_model
+from surebound.graph.onnx.file import Model, parse_model, read_bytes
+from surebound.graph.onnx.outputs import with_output
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.vnnlib.check import checked_network, points_around
@@ -22,13 +23,15 @@ from surebound.vnnlib.runtime import Session
 from surebound.vnnlib.write import robustness_query, write_query
 
 
-def load_onnx(path: str | Path) -> ImportedNetwork:
+def load_onnx(path: str | Path, output: str | None = None) -> ImportedNetwork:
     """A network from an ONNX file (plain or gzip), checked against onnxruntime: (B, *input) -> (B, K).
 
     It can be given to everything that takes a network: bounds, attacks, ``verify``. Its input has no batch axis of its
-    own: a file for (1, C, H, W) takes (B, C, H, W).
+    own: a file for (1, C, H, W) takes (B, C, H, W). ``output`` names one of several outputs, or any tensor inside; of
+    outputs of which one alone holds numbers, as scores beside a label, that one is taken.
     """
-    return checked_network(read_model(path))
+    content, source = read_bytes(path), str(path)
+    return checked_network(parse_model(content, source, lambda proto: with_output(proto, output, source)))
 
 
 def write_network(model: nn.Module, example: Tensor, path: str | Path) -> None:

@@ -24,6 +24,8 @@ from surebound.numerics import Soundness
 
 runner = CliRunner()
 
+pytestmark = pytest.mark.filterwarnings("ignore::surebound.errors.UntrainedWarning")
+
 NETS = """
 import torch
 from torch import nn

@@ -8,6 +8,8 @@ import pickle
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -16,8 +18,9 @@ from typer.testing import CliRunner
 
 import surebound as sb
 from surebound.cli import build_app
-from surebound.errors import ConfigError, GraphError, InputError
+from surebound.errors import ConfigError, GraphError, InputError, UntrainedWarning
 from surebound.experiment.run import device_of
+from surebound.experiment.target import load_target
 
 
 @pytest.fixture
@@ -47,6 +50,63 @@ def test_what_a_user_has(folder: Path) -> None:
     )
     save_file({"1.weight": torch.ones(3, 16), "1.bias": torch.zeros(3)}, "w.safetensors")
     assert sb.load("nets_of_test_load:build", "w.safetensors")(torch.ones(1, 16)).tolist() == [[16.0] * 3]
+
+
+def classifier(path: str, channels_last: bool = False) -> None:
+    """Write a file as converters of scikit-learn do: a label by operators of another domain, beside scores by names."""
+    matrix = torch.randn(16, 3, generator=torch.Generator().manual_seed(2)).numpy()
+    text = """
+        <ir_version: 9, opset_import: ["" : 17, "ai.onnx.ml" : 3]>
+        g (float[N, %s] x) => (int64[N] label, float[N, 3] probabilities)
+        <int64[3] names = {7, 8, 9}, int64[1] flat = {-1}, int64[2] rows = {-1, 16}> {
+            row = Reshape(x, rows)
+            scores = MatMul(row, w)
+            probabilities = Softmax<axis = 1>(scores)
+            best = ArgMax<axis = 1>(probabilities)
+            name = ai.onnx.ml.ArrayFeatureExtractor(names, best)
+            label = Reshape(name, flat)
+        }"""
+    model = onnx.parser.parse_model(text % ("4, 4, 1" if channels_last else "16"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(matrix, "w"))
+    onnx.save(model, path)
+
+
+def test_one_of_several_outputs_of_a_file(folder: Path) -> None:
+    classifier("scores.onnx")
+    x = torch.rand(2, 16)
+    probabilities, scores = sb.load("scores.onnx")(x), sb.load("scores.onnx", output="scores")(x)
+    assert torch.allclose(probabilities, scores.softmax(1), atol=1e-6)
+    assert torch.equal(sb.load("scores.onnx#scores")(x), scores)
+    with pytest.raises(GraphError, match=r"no output 'score'; did you mean 'scores'.*It has label, probabilities"):
+        sb.load("scores.onnx#score")
+    with pytest.raises(GraphError, match=r"operators ai.onnx.ml.ArrayFeatureExtractor; only those of ONNX itself"):
+        sb.load("scores.onnx", output="label")
+
+
+def test_images_in_the_order_of_a_file(folder: Path) -> None:
+    """Files for (H, W, C), and of one channel for a row of pixels, take data sets' images (C, H, W)."""
+    for path, last in (("row.onnx", False), ("last.onnx", True)):
+        classifier(path, last)
+        target = load_target(path, data="images.npz")
+        x = target.first(2)[0]
+        own = x.permute(0, 2, 3, 1) if last else x.flatten(1)
+        assert torch.equal(target.model(x), sb.load(path)(own))
+        assert bool((sb.worst_margins(target.model, sb.LinfBall(x, 0), target.model(x).argmax(1)) <= 0).all())
+
+
+def test_forgotten_weights_are_said(folder: Path) -> None:
+    Path("forgetful_nets.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "def build(): return nn.Linear(4, 3)\n"
+        "def same():\n    net = nn.Linear(4, 3)\n    nn.init.ones_(net.weight)\n    nn.init.ones_(net.bias)\n"
+        "    return net\n"
+        "def both(): return Both()\n"
+        "class Both(nn.Module):\n    def forward(self, x): return {'logits': x, 'other': -x}\n"
+    )
+    with pytest.warns(UntrainedWarning, match=r"forgetful_nets:build draws its weights.*weight differs.*--weights"):
+        sb.load("forgetful_nets:build")
+    assert sb.load("forgetful_nets:same") is not None
+    assert sb.load("forgetful_nets:both#other")(torch.ones(1)).tolist() == [-1]
 
 
 def test_what_is_refused(folder: Path) -> None:

@@ -182,7 +182,7 @@ class Dictionary(nn.Module):
         ((net, task_data, 3), "the method is a int; give one of sb.training"),
         ((net, lambda: sb.LinfBall(task_data()[0], "1/50"), sb.training.IBP()), "data holds a region; training makes"),
         ((net, lambda: (sb.LinfBall(task_data()[0], "1/50"), task_data()[1]), sb.training.IBP()), "holds a region"),
-        ((Dictionary, task_data, sb.training.IBP()), r"returns a dict with 'logits'; .* self.net\(x\)\['logits'\]"),
+        ((Dictionary, task_data, sb.training.IBP()), r"returns a dict with 'logits'; .* sb.choose\(net, 'logits'\)"),
         (
             (net, lambda: (torch.zeros(3, 4, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)), sb.training.IBP()),
             "numbers of tokens or categories have no neighbours",

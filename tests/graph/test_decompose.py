@@ -42,15 +42,65 @@ class Cell(nn.Module):
 
 
 class Attention(nn.Module):
-    def __init__(self, causal: bool = False, weights: bool = False, mask: Tensor | None = None) -> None:
+    def __init__(
+        self, mask: Tensor | None = None, hidden: Tensor | None = None, *, weights: bool = False, **given: Any
+    ) -> None:
         super().__init__()
-        self.heads = nn.MultiheadAttention(6, 2, batch_first=True)
-        self.causal, self.weights, self.mask = causal, weights, mask
+        self.causal = given.pop("causal", False)
+        self.heads = nn.MultiheadAttention(6, 2, batch_first=True, **given)
+        self.others = [nn.Linear(6, given[name], bias=False) for name in ("kdim", "vdim") if name in given]
+        self.weights, self.mask, self.hidden = weights, mask, hidden
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.causal:
-            return nn.functional.scaled_dot_product_attention(x, x, 2 * x, is_causal=True)
-        return self.heads(x, x, x, need_weights=self.weights, attn_mask=self.mask)[0]
+        key, value = (layer.to(x)(x) for layer in self.others) if self.others else (x, x)
+        hidden = None if self.hidden is None else self.hidden.expand(len(x), -1)
+        mask = self.mask if self.mask is None or self.mask.dtype == torch.bool else self.mask.to(x)
+        found, shares = self.heads(
+            x,
+            key,
+            value,
+            need_weights=self.weights,
+            attn_mask=mask,
+            key_padding_mask=hidden,
+            is_causal=self.causal,
+        )
+        return found if shares is None else found + shares[..., :1]
+
+
+class Causal(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, 2 * x, is_causal=True)
+
+
+class Grouped(nn.Module):
+    """Four heads of queries, two of keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(6, 8), nn.Linear(6, 4), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (layer(x).unflatten(-1, (-1, 2)).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        made = nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+        return made.transpose(1, 2).flatten(2)
+
+
+class Encoder(nn.Module):
+    """Layers of an encoder, given arguments beside the sequence."""
+
+    def __init__(self, layers: int = 1, **given: Any) -> None:
+        super().__init__()
+        one = nn.TransformerEncoderLayer(6, 2, 8, batch_first=True)
+        self.inner = nn.TransformerEncoder(one, layers, enable_nested_tensor=False)
+        self.given = given
+
+    def forward(self, x: Tensor) -> Tensor:
+        given = {k: v.expand(len(x), -1) if "key" in k else v.to(x) for k, v in self.given.items()}
+        return self.inner(x, **given)
+
+
+CAUSAL = torch.full((4, 4), -math.inf).triu(1)
+PADDED = torch.tensor([[False, False, False, True]])
 
 
 def last(x: Any) -> Tensor:
@@ -76,7 +126,14 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     "rms norm": lambda: Sequence(nn.RMSNorm(6), mean, 6),
     "attention and its weights": lambda: Sequence(Attention(weights=True), mean, 6),
     "attention with a mask": lambda: Sequence(Attention(mask=torch.eye(4) * 0.5), mean, 6),
-    "causal attention": lambda: Sequence(Attention(causal=True), mean, 6),
+    "attention with a mask, and its weights": lambda: Sequence(Attention(torch.eye(4) * 9, weights=True), mean, 6),
+    "attention that leaves keys out": lambda: Sequence(Attention(CAUSAL < 0, PADDED), mean, 6),
+    "attention said to be causal": lambda: Sequence(Attention(CAUSAL, causal=True), mean, 6),
+    "attention to other features": lambda: Sequence(Attention(kdim=5, vdim=3), mean, 6),
+    "attention of groups of heads": lambda: Sequence(Grouped(), mean, 8),
+    "causal attention": lambda: Sequence(Causal(), mean, 6),
+    "causal encoder": lambda: Sequence(Encoder(mask=CAUSAL), mean, 6),
+    "encoder of padded sequences": lambda: Sequence(Encoder(src_key_padding_mask=PADDED), mean, 6),
     "encoder": lambda: Sequence(nn.TransformerEncoderLayer(6, 2, 8, batch_first=True), mean, 6),
     "lstm of two layers, both ways": lambda: Sequence(nn.LSTM(6, 3, 2, bidirectional=True, batch_first=True), last, 6),
     "lstm's last state": lambda: Sequence(nn.LSTM(6, 5, batch_first=True), hidden, 5),
@@ -125,7 +182,7 @@ def check_a_point(net: Any, x: Tensor) -> None:
         assert bool(((bounds.lower.double() <= value) & (value <= bounds.upper.double())).all())
     # Two normalisations in a row divide roundings by the variance twice.
     assert float((bounds.upper - bounds.lower).max()) < (
-        5e-2 if isinstance(net.inner, nn.TransformerEncoderLayer) else 5e-3
+        5e-2 if isinstance(net.inner, (nn.TransformerEncoderLayer, Encoder)) else 5e-3
     )
 
 

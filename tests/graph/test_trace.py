@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import types
 
 import pytest
 import torch
@@ -177,8 +178,8 @@ def test_every_unsupported_operator_is_listed_with_its_place():
 @pytest.mark.parametrize(
     ("forward", "message"),
     [
-        (lambda x: (x, x), "returns 2 values; wrap it"),
-        (lambda x: {"a": x, "b": x}, "returns 2 values; wrap it"),
+        (lambda x: (x, x), r"returns a tuple of 2; .*sb.choose\(net, 0\)"),
+        (lambda x: {"a": x, "b": x}, r"returns a dict with 'a', 'b'; .*sb.choose\(net, 'a'\)"),
     ],
 )
 def test_networks_with_several_outputs_are_refused(forward, message):
@@ -186,8 +187,56 @@ def test_networks_with_several_outputs_are_refused(forward, message):
         def forward(self, x: Tensor):
             return forward(x)
 
-    with pytest.raises(GraphError, match=message):
+    with pytest.raises(InputError, match=message):
         trace(Many(), torch.zeros(2, 3))
+
+
+class Several(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.layer, self.kind = nn.Linear(3, 2), kind
+
+    def forward(self, x: Tensor):
+        z = self.layer(x)
+        made = {"dict": {"logits": z, "x": x}, "tuple": (x, z), "object": types.SimpleNamespace(logits=z), "tensor": z}
+        return made[self.kind]
+
+
+@pytest.mark.parametrize(("kind", "output"), [("dict", "logits"), ("tuple", 1), ("tuple", "-1"), ("object", "logits")])
+def test_one_of_several_outputs_is_chosen(kind, output):
+    net, x = Several(kind), torch.rand(2, 3)
+    region = sb.LinfBall(x, "1/10")
+    for made in (sb.interval_bounds(sb.choose(net, output), region), sb.interval_bounds(net.layer, region)):
+        assert torch.equal(made.upper, sb.interval_bounds(net.layer, region).upper)
+
+
+@pytest.mark.parametrize(
+    ("kind", "output", "message"),
+    [
+        ("dict", "z", "no output 'z'; the network returns 'logits', 'x'"),
+        ("tuple", 2, "no output 2; the network returns 2: 0 to 1"),
+        ("tuple", "logits", "no output 'logits'; the network returns a tuple"),
+        ("tensor", 0, "no output 0; the network returns a tensor"),
+        ("object", 0, "no output 0; the network returns a SimpleNamespace"),
+    ],
+)
+def test_an_output_that_is_not_there(kind, output, message):
+    with pytest.raises(InputError, match=message):
+        sb.choose(Several(kind), output)(torch.zeros(1, 3))
+    with pytest.raises(InputError, match="by its name or place; float is neither"):
+        sb.choose(Several(kind), 0.5)
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's, about both
+def test_what_no_tracer_reads_says_what_to_do():
+    net, region = nn.Sequential(nn.Linear(3, 2)), sb.LinfBall(torch.zeros(1, 3), 1)
+    script = torch.jit.trace(net, torch.zeros(1, 3))
+    for each in (script, nn.Sequential(script)):
+        with pytest.raises(GraphError, match=r"TorchScript[\s\S]*give the nn.Module that it was made from"):
+            sb.interval_bounds(each, region)
+    packed = torch.ao.quantization.quantize_dynamic(net, {nn.Linear})
+    with pytest.raises(GraphError, match=r"packed integers \(at 0\)[\s\S]*quantise an ONNX export"):
+        sb.interval_bounds(packed, region)
 
 
 def test_wrong_inputs_are_refused():

@@ -144,6 +144,29 @@ def test_masked_entries_of_a_softmax(mode: Soundness) -> None:
         check(step, a, [point], [live], values, mode.value)
 
 
+@pytest.mark.parametrize("mode", SOUND)
+@pytest.mark.parametrize("op", ["masked_fill.Scalar", "where.ScalarSelf"])
+def test_lines_of_masked_scores(mode: Soundness, op: str) -> None:
+    """With coefficients of 0 at infinite entries the lines are those of the others; with any other nothing is known."""
+    g = generator(9)
+    x = _interval(g, 2, 4, 5)
+    masked = torch.arange(5) > torch.arange(4).unsqueeze(1)
+    rule = find(f"aten.{op}")
+    assert rule is not None and rule.relax is not None
+    first, second, third = (x, masked, -math.inf) if op.startswith("masked") else (masked, -math.inf, x)
+    step = rule.relax(Context(mode), first, second, third)
+    for _ in range(4):
+        point, a = _point(g, x), coefficients(x.shape, g)
+        lost = (a.masked_fill(~masked, 0.0) != 0).flatten(2).any(2)  # (S, B)
+        assert bool(lost.any()) and torch.equal(step.pull(a).offset == math.inf, lost)
+        kept = a.masked_fill(masked, 0.0)
+        check(step, kept, [point], [x], point.masked_fill(masked, 0.0).double(), mode.value)
+        check(step.select(slice(1, 2)), kept[:, 1:], [point[1:]], [Interval(x.lower[1:], x.upper[1:])],
+              point[1:].masked_fill(masked, 0.0).double(), mode.value)  # fmt: skip
+        assert bool(step.pull(kept).offset.isfinite().all())
+        assert not bool(step.pull(kept.masked_fill(masked, math.nan)).offset.isfinite().any())
+
+
 def test_sizes_alone_never_pass_for_the_value() -> None:
     class Sized(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

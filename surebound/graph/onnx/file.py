@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,8 +86,8 @@ def read_model(path: str | Path) -> Model:
     return parse_model(read_bytes(path), str(path))
 
 
-def parse_model(content: bytes, source: str = "the model") -> Model:
-    """Check the bytes of an ONNX file. Nothing of it is run."""
+def parse_model(content: bytes, source: str = "the model", choose: Callable[[Any], Any] | None = None) -> Model:
+    """Check the bytes of an ONNX file. Nothing of it is run. ``choose`` takes what is wanted of its ``ModelProto``."""
     onnx = onnx_package()
     proto = onnx.ModelProto()
     try:
@@ -97,6 +97,9 @@ def parse_model(content: bytes, source: str = "the model") -> Model:
         onnx.checker.check_model(proto, full_check=False)
     except Exception as error:  # whatever protocol buffers and the checker raise on a damaged file
         raise GraphError(f"{source} is no valid ONNX model: {first_line(error)}") from error
+    if choose is not None:
+        proto = choose(proto)
+        content = proto.SerializeToString()
     opset = _opset(proto, source)
     for each in proto.graph.initializer:
         if each.data_location == onnx.TensorProto.EXTERNAL:
@@ -141,9 +144,11 @@ def type_name(code: int) -> str:
 
 def _opset(proto: Any, source: str) -> int:
     found = {each.domain: each.version for each in proto.opset_import}
-    foreign = sorted({node.domain for node in proto.graph.node} - {"", "ai.onnx"})
+    foreign = sorted(
+        {f"{node.domain}.{node.op_type}" for node in proto.graph.node if node.domain not in ("", "ai.onnx")}
+    )
     if foreign:
-        raise GraphError(f"{source} uses operators of {', '.join(foreign)}; only those of ONNX itself are known")
+        raise GraphError(f"{source} uses the operators {', '.join(foreign)}; only those of ONNX itself are known")
     if len(proto.functions):
         raise GraphError(f"{source} defines functions of its own; inline them (onnx.inliner.inline_local_functions)")
     opset = found.get("", found.get("ai.onnx", 0))

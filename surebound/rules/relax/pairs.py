@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor
 from surebound.interval import Interval
 from surebound.numerics import FEW_ROUNDINGS, Soundness, tiny, unit_roundoff
 from surebound.rules.registry import Context
-from surebound.rules.relax.lines import Lines, Slope, lines
+from surebound.rules.relax.lines import Index, Lines, Pulled, Relaxation, Slope, lines
 
 Operand = Interval | Tensor | float | int
 
@@ -118,7 +120,32 @@ def _mix(
     return lines(ctx, operands, lower, bottom, upper, top)
 
 
-def where_lines(ctx: Context, condition: Any, x: Operand, y: Operand) -> Lines | None:
+@dataclass(frozen=True)
+class Masked:
+    """Lines of a value that is infinite at some entries whatever its operands are.
+
+    A softmax gives such entries coefficients of 0; of other coefficients there nothing is known.
+    """
+
+    finite: Lines  # 0 at the infinite entries
+    infinite: Tensor  # (B, *out) bool
+
+    owes = 0.0
+
+    @property
+    def loose(self) -> Tensor | bool:
+        return self.finite.loose
+
+    def pull(self, a: Tensor, slope: Tensor | None = None) -> Pulled:
+        found = self.finite.pull(a.masked_fill(self.infinite, 0.0), slope)
+        lost = ((a != 0) & self.infinite).flatten(2).any(2)  # true for NaN
+        return dataclasses.replace(found, offset=found.offset.masked_fill(lost, math.inf))
+
+    def select(self, index: Index) -> Masked:
+        return Masked(self.finite.select(index), self.infinite[index])
+
+
+def where_lines(ctx: Context, condition: Any, x: Operand, y: Operand) -> Relaxation | None:
     """Relax x where a constant condition holds, else y: exact."""
     if isinstance(condition, Interval):
         return None
@@ -133,10 +160,16 @@ def where_lines(ctx: Context, condition: Any, x: Operand, y: Operand) -> Lines |
             slopes.append(here.to(dtype))
         else:
             constant = torch.where(here, torch.as_tensor(value, dtype=dtype), constant)
-    return lines(ctx, varying, slopes, wide(ctx, constant), slopes, wide(ctx, constant))
+    infinite = constant.isinf()
+    if not bool(infinite.any()):
+        return lines(ctx, varying, slopes, wide(ctx, constant), slopes, wide(ctx, constant))
+    constant = wide(ctx, constant.masked_fill(infinite, 0.0))
+    return Masked(
+        lines(ctx, varying, slopes, constant, slopes, constant), infinite.expand(varying[0].shape[0], *shape[1:])
+    )
 
 
-def masked_fill_lines(ctx: Context, x: Operand, mask: Any, value: Operand) -> Lines | None:
+def masked_fill_lines(ctx: Context, x: Operand, mask: Any, value: Operand) -> Relaxation | None:
     """Relax ``value`` where a constant mask holds, else x."""
     if isinstance(mask, Interval) or (isinstance(value, Interval) and isinstance(x, Interval)):
         return None  # where_lines would give the operands in the other order
