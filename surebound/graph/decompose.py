@@ -152,7 +152,8 @@ def masked_scores(scores: Tensor, mask: Tensor, size: Tensor, width: int) -> Ten
         return scores.masked_fill(mask.logical_not(), -math.inf)
     gone = mask == -math.inf
     added = mask.masked_fill(gone, 0.0)
-    return about(scores + added, size + added.abs(), width + 16.0).masked_fill(gone, -math.inf)
+    made: Tensor = about(scores + added, size + added.abs(), width + 16.0)
+    return made.masked_fill(gone, -math.inf)
 
 
 def _attention(

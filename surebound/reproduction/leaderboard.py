@@ -128,7 +128,7 @@ def figures(found: Sequence[Standing]) -> list[Figure]:
             label = f"{DATA[data]} {_radius(eps)}"
             for ours, marker in ((False, "o"), (True, "*")):
                 part = [s for s in rows if s.ours is ours]
-                x, y = [s.clean for s in part], [s.verified for s in part]
+                x, y = [s.clean or 0.0 for s in part], [s.verified for s in part]
                 size, face = (110, colour) if ours else (26, "none")
                 axes.scatter(
                     x, y, size, marker=marker, facecolors=face, edgecolors=colour, label=label if ours else None
@@ -142,7 +142,12 @@ def figures(found: Sequence[Standing]) -> list[Figure]:
             rows = [s for s in shown if (s.data, s.eps) == (data, eps)]
             label = f"{DATA[data]} {_radius(eps)}"
             axes.scatter(
-                [s.core_hours for s in rows], [s.verified for s in rows], 110, marker="*", color=colour, label=label
+                [s.core_hours or 0.0 for s in rows],
+                [s.verified for s in rows],
+                110,
+                marker="*",
+                color=colour,
+                label=label,
             )
         _percent(axes, "training, core-hours", logarithmic=False)
 

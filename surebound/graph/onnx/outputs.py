@@ -40,7 +40,7 @@ def _scores(proto: Any, names: list[str], source: str) -> str:
         raise GraphError(
             f"{source} has the outputs {', '.join(names)}; choose one: sb.load(path, output=NAME) or FILE#NAME"
         )
-    return found[0]
+    return str(found[0])
 
 
 def _named_by(proto: Any, output: str) -> str | None:
