@@ -24,6 +24,7 @@ COMMANDS = (
     "train",
     "doctor",
     "evaluate",
+    "zoo",
     "bounds",
     "attack",
     "verify",

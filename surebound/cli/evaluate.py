@@ -1,4 +1,4 @@
-"""`surebound evaluate` and `surebound zoo`: error rates of trained networks."""
+"""`surebound evaluate`: error rates of a trained network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from surebound.cli.bounds import SOUNDNESS_HELP, Arithmetic
-from surebound.cli.exits import EXIT_ERRORS
 from surebound.cli.options import Data, DataDir, First, Form, Quiet, Target, Weights
 from surebound.cli.output import Cell, Format, percent, print_table, write_file
 from surebound.errors import InputError
@@ -68,94 +67,6 @@ def evaluate(
         write_file(out, json.dumps({"model": model, **errors.record()}, indent=2) + "\n")
 
 
-def zoo(
-    form: Form = Format.TABLE,
-    add: Annotated[Path | None, typer.Option(help="A finished run to package.", show_default=False)] = None,
-    name: Annotated[str | None, typer.Option("--as", help="The name to package it under.", show_default=False)] = None,
-    verified: Annotated[
-        Path | None,
-        typer.Option(help="Results of `surebound verify` on the network --as, to note.", show_default=False),
-    ] = None,
-    check: Annotated[
-        str | None, typer.Option(help="Check the packaged certificates of this network.", show_default=False)
-    ] = None,
-    certified: Annotated[
-        Path | None,
-        typer.Option(help="Certificates of the network --as: package a sample of them.", show_default=False),
-    ] = None,
-    leaderboard: Annotated[
-        Path | None,
-        typer.Option(help="Write a page that ranks them with the paper's and the literature's to this folder."),
-    ] = None,
-) -> None:
-    """List the networks that come with the package, with their measured errors; or package a run of yours.
-
-    Examples:
-
-      surebound zoo --leaderboard docs
-
-      surebound zoo --check mnist-small-ibp-0.4
-
-      surebound verify mnist-small-ibp-0.4 --eps 1/10 --certificates proofs && surebound check proofs
-
-      surebound zoo --certified proofs --as mnist-small-ibp-0.4
-    """
-    from surebound import zoo as nets
-    from surebound.experiment.publish import publish, publish_verification
-
-    if check is not None:
-        _check_sample(check)
-        return
-    if leaderboard is not None:
-        from surebound.reproduction.leaderboard import write
-
-        typer.echo("".join(f"wrote {path}\n" for path in write(leaderboard)), nl=False)
-        return
-    if certified is not None and name is not None:
-        from surebound.experiment.certified import publish_sample
-
-        typer.echo(f"wrote {publish_sample(certified, name)}")
-        return
-    if verified is not None and name is not None and add is None:
-        typer.echo(f"wrote {publish_verification(verified, name)}")
-        return
-    if (add is None) != (name is None) or verified is not None:
-        raise InputError(
-            "--add and --as belong together: the run directory, and the name to package it under; so do --verified "
-            "and --as: the results of `surebound verify`, and the packaged network they are about"
-        )
-    if add is not None and name is not None:
-        typer.echo(f"wrote {publish(add, name)}")
-        return
-    rows: list[list[Cell]] = []
-    for entry in nets.entries():
-        unproved: dict[str, float] = entry.results["verified_error"]
-        # An attack on the first few images is not to be read beside errors on all of them.
-        whole = entry.results["pgd_images"] == entry.results["images"]
-        attacked: dict[str, float] = entry.results["pgd_error"] if whole else {}
-        for radius, value in unproved.items():
-            found = (entry.verification or {}).get(radius, {})
-            clean, pgd = entry.results["clean_error"], found.get("pgd_error", attacked.get(radius))
-            errors = (clean, pgd, found.get("float_sound_verified_error"), value)
-            rows.append([entry.name, entry.data, entry.eps_train, radius, *map(percent, errors)])
-    print_table(
-        ("network", "data", "eps_train", "eps", "clean error", "PGD error", "unproved", "unproved (IBP)"),
-        rows,
-        form,
-    )
-
-
-def _check_sample(name: str) -> None:
-    """Check the packaged certificates of a network, against the network as the package has it."""
-    from surebound.certificates.archive import entries
-    from surebound.cli.check import run_check
-    from surebound.experiment.certified import packaged_network, sample_of
-
-    if run_check(entries(sample_of(name)), 1, False, packaged_network(name)):
-        raise typer.Exit(EXIT_ERRORS)
-
-
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(evaluate)
-    app.command()(zoo)

@@ -77,9 +77,8 @@ def _packaged(entry: ZooEntry, radius: str) -> Standing:
     whole = results["pgd_images"] == results["images"]
     attacked = decided["pgd_error"] if decided else results["pgd_error"].get(radius) if whole else None
     error = decided["float_sound_verified_error"] if decided else results["verified_error"][radius]
-    method = str((entry.config or {}).get("method", {}).get("name", "ibp"))
     return Standing(
-        entry.data, Fraction(radius), entry.name, method, 100 * results["clean_error"],
+        entry.data, Fraction(radius), entry.name, entry.method, 100 * results["clean_error"],
         None if attacked is None else 100 * attacked, 100 * error, "cascade" if decided else "interval bounds",
         entry.core_hours, ours=True,
     )  # fmt: skip

@@ -37,6 +37,16 @@ class ZooEntry:
     config: dict[str, Any] | None = None  # data, model, method and plan of the run, as plain values
 
     @property
+    def method(self) -> str:
+        """The name of the training method."""
+        return str((self.config or {}).get("method", {}).get("name", "ibp"))
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers were trained."""
+        return sum(p.numel() for p in self.architecture.build().parameters())
+
+    @property
     def weights(self) -> Path:
         """The safetensors file."""
         return NETS_DIRECTORY / f"{self.name}.safetensors"

@@ -66,6 +66,7 @@ def test_a_shown_configuration_can_be_read_back(tmp_path: Path) -> None:
         (("zoo", "--add", "runs/x"), "--add and --as belong together"),
     ],
 )
+@pytest.mark.filterwarnings("ignore::surebound.errors.UntrainedWarning")  # one of the networks is
 def test_mistakes_are_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
     out = ("--out", str(tmp_path / "run")) if arguments[0] == "train" else ()
     done = invoke(*arguments, *out)
@@ -122,6 +123,15 @@ def test_train_evaluate_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "digits",
         "1/50",
         "1/50",
+    )
+    assert (row["method"], row["parameters"]) == ("ibp", sum(p.numel() for p in zoo.load("digits-0.02").parameters()))
+    assert 0 <= row["core-hours"] < 1
+    said = invoke("zoo", "digits-0.02").stdout
+    assert f"{row['parameters']:,} parameters, for digits" in said
+    assert "ibp, eps_train 1/50, seed 5; core-hours" in said
+    assert (
+        "no packaged network is called 'digits-0.03'; did you mean 'digits-0.02'?"
+        in invoke("zoo", "digits-0.03").stderr
     )
     again = invoke("train", "digits-ibp", "--out", str(run))
     assert again.exit_code == 2
