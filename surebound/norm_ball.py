@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import torch
 from torch import Tensor
 
+from surebound.errors import RegionError
 from surebound.interval import Interval
 from surebound.numerics import Soundness, exact_fraction, float_up
 
@@ -48,7 +49,11 @@ class _NormBall:
     def __init__(self, x: Tensor, eps: str | int | float | Fraction, clip: tuple[float, float] | None = None) -> None:
         from surebound.region import LinfBall
 
+        if isinstance(eps, Tensor):  # which a LinfBall takes for radii per coordinate
+            raise RegionError(f"eps is a tensor; {type(self).__name__} has one radius: give a number, e.g. '1/2'")
         box = LinfBall(x, eps, clip)  # refuses what is no ball
+        if x.dim() < 2:
+            raise RegionError(f"x has shape {tuple(x.shape)}; {type(self).__name__} takes inputs of shape (B, n, ...)")
         for name in ("x", "eps", "clip"):
             object.__setattr__(self, name, getattr(box, name))
 
@@ -66,6 +71,10 @@ class _NormBall:
 
     def contains(self, points: Tensor) -> Tensor:
         """Say which points (B, ...) lie in their ball, in exact rational arithmetic: (B,) bool; NaN never does."""
+        if points.shape != self.x.shape:
+            raise RegionError(
+                f"points of shape {tuple(points.shape)}, balls around {tuple(self.x.shape)}: give one each"
+            )
         pairs = zip(self.x.flatten(1).tolist(), points.flatten(1).tolist(), strict=True)
         found = [self._holds(list(zip(x, point, strict=True))) for x, point in pairs]
         return torch.tensor(found, dtype=torch.bool, device=points.device)

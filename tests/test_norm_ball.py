@@ -89,6 +89,29 @@ def test_clipping_tightens_what_the_box_stops():
     assert float(upper[0, 1]) == pytest.approx(3.5, abs=1e-5)
 
 
+@pytest.mark.parametrize("make", [sb.L2Ball, sb.L1Ball])
+def test_one_radius_as_a_number(make):
+    """A tensor was taken for radii per coordinate, and then for a ball of radius 1, however large it was."""
+    x = torch.zeros(1, 2)
+    for eps in (torch.tensor(3.0), torch.full((1, 2), 3.0), torch.ones(2)):
+        with pytest.raises(RegionError, match="eps is a tensor; L[12]Ball has one radius"):
+            make(x, eps)
+    with pytest.raises(RegionError, match=r"takes inputs of shape \(B, n"):
+        make(torch.zeros(2), 1)
+    with pytest.raises(RegionError, match="points of shape"):
+        make(x, 1).contains(torch.zeros(2, 2))
+
+
+@pytest.mark.parametrize("eps", ["1e-320", "1e-200", "1e160", "1e300"])
+def test_radii_whose_squares_are_no_numbers(net, x, eps):
+    for clip in (None, (0, 1)):
+        found = sb.worst_margins(net, sb.L2Ball(x, eps, clip), net(x).argmax(1), method="crown")
+        box = sb.worst_margins(net, sb.LinfBall(x, eps, clip), net(x).argmax(1), method="crown")
+        assert not found.isnan().any() and bool((found <= box).all())
+        z = net(x)
+        assert bool((z - z.amax(1, keepdim=True) <= found).all())
+
+
 def test_nothing_is_near_infinity():
     ball = sb.L2Ball(torch.tensor([[float("inf"), 0.0]]), 1)
     assert not ball.contains(torch.zeros(1, 2)).any() and not ball.contains(ball.x).any()

@@ -418,10 +418,10 @@ def region_of(region: dict[str, Any], arrays: dict[str, Array]) -> Box:
     ends, place = np.unique(both.reshape(2, -1), axis=1, return_inverse=True)  # an image has few different numbers
     low, high = Numbers(True, False).of(ends)
     if region["kind"] == "ball":
+        clip = region["clip"] and [np.array(ratio(end), dtype=object) for end in region["clip"]]
+        need(clip is None or ((clip[0] <= low) & (low <= clip[1])).all(), "the centre is no valid input")
         low, high = low - ratio(region["eps"]), high + ratio(region["eps"])
-        if region["clip"] is not None:
-            first, last = (np.array(ratio(end), dtype=object) for end in region["clip"])
-            low, high = (np.minimum(np.maximum(end, first), last) for end in (low, high))
+        low, high = (low, high) if clip is None else (np.minimum(np.maximum(e, clip[0]), clip[1]) for e in (low, high))
     need((low <= high).all(), "an empty region")
     return low[place.reshape(-1)].reshape(1, *both.shape[1:]), high[place.reshape(-1)].reshape(1, *both.shape[1:])
 

@@ -172,3 +172,23 @@ def test_functions_hold_in_exact_arithmetic_and_without_rounding_terms_they_do_n
     unpaid = {"rate": 0.0, "own": torch.zeros(())}
     monkeypatch.setattr(domain, "_map", lambda *given: dataclasses.replace(real(*given), **unpaid))
     assert any(contradicted(net, seed) for seed in range(5))
+
+
+@pytest.mark.parametrize("method", ["symbolic", "crown", "raghunathan"])
+def test_inputs_of_one_number(method: str) -> None:
+    torch.manual_seed(0)
+    first, last = nn.Linear(1, 70), nn.Linear(70, 2)
+
+    class Scalar(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = first, last
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(torch.relu(self.first(x.unsqueeze(1))))
+
+    x, labels = torch.tensor([0.3, 0.4]), torch.tensor([0, 1])
+    found = worst_margins(Scalar().requires_grad_(False), LinfBall(x, "1/2"), labels, method=method)
+    column = nn.Sequential(first, nn.ReLU(), last).requires_grad_(False)
+    same = worst_margins(column, LinfBall(x.unsqueeze(1), "1/2"), labels, method=method)
+    torch.testing.assert_close(found, same)

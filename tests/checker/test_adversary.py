@@ -129,6 +129,20 @@ def test_radii_that_are_no_fractions(eps: object) -> None:
         check(robust(network, [1.0], eps, {"by": "interval", "cases": [0]}), network)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("clip", [["-2", "-1"], ["1", "-1"], ["-1"], [], {"0": "1"}, ["nan", "1"], 1, ""])
+def test_valid_inputs_that_leave_the_image_out(clip: object) -> None:
+    """Nothing of the ball would be left, or a corner of the range that is not in it; x = 1 itself has another label."""
+    network = pack({**IDENTITY}, {"w": np.array([[0.0], [1.0]], "<f4")})
+    found = robust(network, [1.0], "1/10", {"by": "interval", "cases": [0]})
+    header, arrays = unpack(found)
+    header["region"]["clip"] = clip
+    del header["arrays"]
+    with pytest.raises(Rejected):
+        check(pack(header, arrays), network)
+    header["region"]["clip"], header["label"] = ["0", "1"], 1
+    assert check(pack(header, arrays), network)[0] == "robust"
+
+
 def raw(text: bytes, body: bytes = b"") -> bytes:
     return MAGIC + zlib.compress(len(text).to_bytes(4, "little") + text + body)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from surebound.affine import AffineFunction
 from surebound.bounds.forward.domain import Map
 from surebound.interval import Interval
-from surebound.numerics import WIDE, Working
+from surebound.numerics import WIDE, Working, by_rows
 from surebound.rules.relax.lines import Lines, Slopes
 
 
@@ -44,7 +44,7 @@ class Pair:
 
 def varying(box: Interval) -> Tensor:
     """Return the places (N,) in the flattened input that vary in any of the boxes (B, *input)."""
-    return (box.upper > box.lower).flatten(1).any(0).nonzero()[:, 0]
+    return by_rows(box.upper > box.lower).any(0).nonzero()[:, 0]
 
 
 class PairDomain:
@@ -53,7 +53,7 @@ class PairDomain:
     def __init__(self, box: Interval, slopes: Slopes, working: Working = WIDE) -> None:
         self.slopes, self.working = slopes, working
         self.index = varying(box)  # (N,)
-        low, high = (working.of(end).flatten(1)[:, self.index].t() for end in (box.lower, box.upper))  # (N, B)
+        low, high = (by_rows(working.of(end))[:, self.index].t() for end in (box.lower, box.upper))  # (N, B)
         self.center = (low + high) / 2
         self.radius = (high - low) / 2 * (1 + working.few) + high.abs() * working.few
         self.reach = torch.maximum(low.abs(), high.abs())
@@ -66,7 +66,7 @@ class PairDomain:
     def start(self, box: Interval) -> Pair:
         """Return the pair of the input."""
         count, batch = self.center.shape
-        fixed = self.working.of(box.lower).flatten(1).index_fill(1, self.index, 0.0)  # (B, n)
+        fixed = by_rows(self.working.of(box.lower)).index_fill(1, self.index, 0.0)  # (B, n)
         one = fixed.new_zeros(count, batch, fixed.shape[1])
         one = one.scatter_(2, self.index.reshape(-1, 1, 1).expand(-1, batch, 1), 1.0)
         function = AffineFunction(one.reshape(count, *box.shape), fixed.reshape(box.shape))

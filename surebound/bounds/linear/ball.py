@@ -9,8 +9,6 @@ the box is in the way.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -52,8 +50,9 @@ def _multiplier(a: Tensor, low: Tensor, high: Tensor, ball: Ball) -> Tensor:
     if ball.norm == 1:
         most: Tensor = torch.where(free > 0, a.abs(), torch.zeros_like(a)).amax(2)
         return most
-    stopped, left = free <= 0, torch.full(a.shape[:2], ball.reach**2, dtype=a.dtype, device=a.device)
-    best: Tensor = a.masked_fill(stopped, 0.0).norm(dim=2) / (2 * math.sqrt(ball.reach**2))
+    square = ball.reach * ball.reach  # infinite for a huge radius, where ** raises
+    stopped, left = free <= 0, torch.full(a.shape[:2], square, dtype=a.dtype, device=a.device)
+    best: Tensor = a.masked_fill(stopped, 0.0).norm(dim=2) / (2 * ball.reach)
     for _ in range(3):  # heuristic: a better multiplier is a tighter bound, any is sound
         capped = a.abs() > 2 * best.unsqueeze(2) * free.clamp(min=0)
         used = torch.where(capped, free.clamp(min=0).square(), torch.zeros_like(a)).sum(2)

@@ -102,7 +102,7 @@ class _AffineRun:
         eye = eye.expand(count, *box.shape).contiguous()
         zero = torch.zeros(count, box.shape[0], dtype=torch.float64, device=box.device)
         above, below = (relaxed.pull(source, sign * eye, zero) for sign in (1.0, -1.0))
-        weight = above.coefficients.double().flatten(2)  # (m, B, d)
+        weight = above.coefficients.double().reshape(count, box.shape[0], -1)  # (m, B, d)
         same = torch.equal(weight, weight[:, :1].expand_as(weight)) and torch.equal(
             above.coefficients, -below.coefficients
         )
