@@ -269,7 +269,7 @@ class CheckedNetwork:
         node = np.linspace(low, high, NODES + 1)  # (J, n); its first and last are the ends themselves
         f, gaps = curve(node), np.diff(node, axis=0)
         size = 1 + np.abs(node).max(0) + np.abs(f).max(0)
-        rest = bend * gaps.max(0) ** 2 / 7.9 + size * (2.0**-40 + float(self.number.network(64)))
+        rest = bend * gaps.max(0) ** 2 / 7.9 + size * (2.0**-33 + float(self.number.network(64)))
         slopes = np.clip(np.diff(f, axis=0) / np.where(gaps > 0, gaps, 1), -2, 2)
         heights = ([(side * (f - s * node)).max(0) + side * s * (low + high) / 2 for s in slopes] for side in (-1, 1))
         lines = [np.take_along_axis(slopes, np.argmin(height, 0)[None], 0)[0] for height in heights]

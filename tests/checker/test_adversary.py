@@ -234,6 +234,20 @@ def test_curves_hold_what_is_sampled(name: str) -> None:
     assert (exact.low[-1] <= z.min(0)).all() and (z.max(0) <= exact.high[-1]).all()
 
 
+def test_a_softplus_is_the_identity_above_its_threshold_over_the_reals_too() -> None:
+    net = nn.Sequential(nn.Linear(1, 1), nn.Softplus(), nn.Linear(1, 2)).requires_grad_(False)
+    for layer in (net[0], net[2]):
+        layer.weight.fill_(1)
+        layer.bias.zero_()
+    flat = CheckedNetwork(
+        Claims.about(program_of(net, torch.zeros(1, 1))).network, Numbers(exact=False, deployed=False)
+    )
+    for x in (19.9, 20.0, 20.01, 25.0):
+        flat.over((np.array([[x]]), np.array([[x]])), linear=False)
+        computed = float(net.double()(torch.tensor([[x]], dtype=torch.float64))[0, 0])
+        assert (flat.low[-1] <= computed).all() and (computed <= flat.high[-1]).all()
+
+
 @pytest.mark.parametrize("name", CURVES)
 def test_no_curve_bends_more_than_it_says(name: str) -> None:
     curve, bend = CURVES[name]
