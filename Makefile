@@ -13,7 +13,7 @@ STAMP := $(VENV)/.surebound-$(KEY)
 
 SHELL := /usr/bin/env bash
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart test lint format audit mutants bench compare docs constraints clean
+.PHONY: help venv quickstart test lint format audit mutants compat bench compare docs constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ audit: venv  ## look for a wrong answer: random networks, files and queries (mak
 
 mutants: venv  ## put small faults into a copy of the code, one at a time: do the tests notice?
 	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m tests.mutants --jobs $(JOBS) $(ARGS)
+
+compat: venv  ## run the core of the tests with other versions (ARGS="--torch 2.12.1 --python python3.12")
+	@$(BIN)/python -m tests.compat $(ARGS)
 
 bench: venv  ## measure against plain PyTorch; writes runs/bench.json (ARGS="bounds" runs one file)
 	@$(BIN)/python -m benchmarks.run --out runs/bench.json $(ARGS)

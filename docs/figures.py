@@ -89,10 +89,11 @@ def threats() -> Figure:
     import torch
 
     import surebound as sb
-    from surebound.threats import Changed
+    from surebound.threats import Changed, Patched
 
     image = sb.data.load("digits").test.batch(torch.tensor([0]))[0]
-    names = ("brightness:0.3", "contrast:0.6", "blur:1", "rotation:20deg", "translation:1", "scaling:0.3")
+    names = ("brightness:0.3", "contrast:0.6", "gamma:0.6", "blur:1", "rotation:20deg", "translation:1", "scaling:0.3",
+             "patch:3", "l0:1")  # fmt: skip
 
     def draw(canvas: Canvas) -> None:
         panels = canvas.subplots(2, len(names) + 1)
@@ -101,14 +102,14 @@ def threats() -> Figure:
                 changed = image
                 if column:
                     network, region = sb.threat(name).against(torch.nn.Identity(), image, (0, 1))
-                    ends = region.interval()
+                    ends = region[len(region.x) // 3 :].interval()  # somewhere, of a patch's places
                     point = ends.lower if sign < 0 else ends.upper
-                    changed = network.image(point) if isinstance(network, Changed) else point
+                    changed = network.image(point) if isinstance(network, (Changed, Patched)) else point
                 panels[row, column].imshow(changed[0, 0], cmap="gray", vmin=0, vmax=1)
                 panels[row, column].set(xticks=[], yticks=[])
             panels[0, column].set_title(name, fontsize=8)
 
-    return Figure("threats", "A digit, and the smallest and the largest of each change", draw, (8.4, 2.6))
+    return Figure("threats", "A digit, and the smallest and the largest of each change", draw, (10.8, 2.6))
 
 
 def main() -> None:

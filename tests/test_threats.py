@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 from itertools import pairwise
@@ -20,26 +21,28 @@ from surebound.errors import InputError, RegionError, StoreError
 from surebound.report import provenance
 from surebound.report.headline import headline
 from surebound.report.source import read_run
-from surebound.threats import Changed, Rotation, Translation, Zoom
+from surebound.threats import Changed, Gamma, Hue, Rotation, Translation, Zoom, substitutions
 
 CLIP = (0.0, 1.0)
 SIZES = {
     "linf": "1/20", "l2": "1/4", "l1": "1/2", "brightness": "1/5", "contrast": "1/2", "blur": "1",
-    "rotation": "20deg", "translation": "3/2px", "scaling": "1/5",
+    "rotation": "20deg", "translation": "3/2px", "scaling": "1/5", "gamma": "1/2", "hue": "60deg",
+    "brightness:1/7+scaling": "1/5", "linf:1/40+gamma:1/3+hue": "20deg",
 }  # fmt: skip
-PARAMETRIC = ("brightness", "contrast", "blur", "rotation", "translation", "scaling")
 
 
 @pytest.fixture(scope="module")
 def net():
     torch.manual_seed(0)
-    layers = nn.Conv2d(2, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(60, 8), nn.ReLU(), nn.Linear(8, 3)
+    layers = nn.Conv2d(3, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(60, 8), nn.ReLU(), nn.Linear(8, 3)
     return nn.Sequential(*layers).requires_grad_(False)
 
 
 @pytest.fixture(scope="module")
 def x():
-    return torch.rand(2, 2, 6, 5, generator=torch.Generator().manual_seed(1))
+    x = torch.rand(2, 3, 6, 5, generator=torch.Generator().manual_seed(1))
+    x[0, 0, 0], x[1, 1, 1] = 0, 1  # the ends of the valid range
+    return x
 
 
 def margins(network, points, labels):
@@ -79,6 +82,102 @@ def test_size_0_is_the_image_and_larger_is_never_tighter(net, x, name):
     for small, large in pairwise(found):
         assert bool((small <= large + 1e-6).all())
     assert bool((found[-1] > found[0] + 1e-3).any())
+
+
+def colours_turned(image, angle):
+    """Turn colours about the grey axis by the exponential of its matrix, in float64."""
+    generator = torch.tensor([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]], dtype=torch.float64) / math.sqrt(3)
+    turned = torch.matrix_exp(math.radians(angle) * generator)
+    return torch.einsum("ij,bjhw->bihw", turned, image.double()).clamp(0, 1).float()
+
+
+def test_modules_compute_powers_and_turned_colours(x):
+    gamma, hue = Gamma(x.shape[1:], 0.5, CLIP), Hue(x.shape[1:], 90, CLIP)
+    for a in torch.linspace(-1, 1, 9).tolist():
+        theta = torch.full((2, 1), a)
+        power = (x.double() ** (1 + 0.5 * a)).float()
+        assert torch.allclose(gamma(0.5 * theta, x)[x > 1 / 256], power[x > 1 / 256], atol=1e-5)
+        assert float((gamma(0.5 * theta, x) - power).abs().max()) < 0.05
+        assert torch.allclose(hue(90 * theta, x), colours_turned(x, 90 * a), atol=1e-5)
+
+
+def test_sizes_of_a_combination_are_exact(net, x):
+    whole = sb.threat("linf:1/10+rotation:5deg + brightness:1/15")
+    network, region = whole.against(net, x, CLIP)
+    radii = [region.eps * Fraction(v) for v in region.scale.flatten().tolist()]
+    assert radii == [Fraction(5), Fraction(1, 15), *[Fraction(1, 10)] * x[0].numel()]
+    assert str(whole) == "linf:1/10+rotation:5+brightness:1/15" and not whole.in_pixels
+    first, second = (sb.threat(part).against(net, x, CLIP)[0].transform for part in str(whole).split("+")[1:])
+    theta = torch.tensor([[3.0, 0.05]]).expand(2, 2)
+    moved = x + 0.1
+    expected = second(theta[:, 1:], first(theta[:, :1], moved.clamp(0, 1)))
+    assert torch.allclose(network.image(torch.cat([theta, moved.flatten(1)], 1)), expected)
+    point = torch.cat([theta[:1], moved[:1].flatten(1)], 1)
+    nothing = sb.threat("brightness:0+contrast:0").against(net, x, CLIP)[1]
+    assert point.shape[1] == region.x.shape[1] and nothing.eps == 0
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_patches_hold_wherever_they_are(net, x, size):
+    """Every place and random contents, put into the image by slices, against the bounds of the place."""
+    asked = sb.threat(f"patch:{size}")
+    network, region = asked.against(net, x, CLIP)
+    places = asked.each(x)
+    assert places == (7 - size) * (6 - size) and len(region.x) == 2 * places
+    labels = net(x).argmax(1).repeat_interleave(places)
+    upper = torch.fmin(*(sb.worst_margins(network, region, labels, method=m) for m in ("interval", "crown")))
+    draw, box = torch.Generator().manual_seed(3), InnerBox.of(region)
+    for number in range(2 * places):
+        image, place = divmod(number, places)
+        row, column = divmod(place, 6 - size)
+        content = torch.rand(20, 3, size, size, generator=draw)
+        content[::2] = content[::2].round()
+        pictures = x[image].repeat(20, 1, 1, 1)
+        pictures[:, :, row : row + size, column : column + size] = content
+        assert bool((margins(net, pictures, labels[number].expand(20)) <= upper[number]).all())
+        point = (
+            box.lower[number] + torch.rand(box.lower[number].shape, generator=draw) * (box.upper - box.lower)[number]
+        )
+        outside = network.image(point[None])[0] != x[image]
+        outside[:, row : row + size, column : column + size] = False
+        assert not bool(outside.any())  # nothing but the patch is changed, not by a bit
+
+
+def test_larger_patches_are_never_tighter_and_records_join_by_image(net, x):
+    worst = []
+    for size in (1, 2):
+        asked = sb.threat(f"patch:{size}")
+        network, region = asked.against(net, x, CLIP)
+        labels = net(x).argmax(1).repeat_interleave(asked.each(x))
+        found = sb.worst_margins(network, region, labels, method="interval")
+        worst.append(found.reshape(2, asked.each(x), -1).amax(1))
+    assert bool((worst[0] <= worst[1] + 1e-6).all())
+    labels[: asked.each(x)] = (labels[0] + 1) % 3  # the first image is misread
+    records = sb.verify(network, region, labels, timeout=20)
+    joined = records.by_image(asked.each(x), net(x).argmax(1).tolist())
+    statuses = [record.verdict.status.value for record in joined]
+    assert len(joined) == 2 and statuses[0] == "falsified"
+    every = {r.verdict.status.value for r in records if r.index >= asked.each(x)}
+    assert (statuses[1] == "robust") == (every == {"robust"})
+    assert joined.records[1].index == 1 and joined.records[1].prediction == int(net(x).argmax(1)[1])
+    with pytest.raises(InputError, match="none of them breaks it"):
+        sb.verify(network, region[20:], labels[20:], cascade="fast").by_image(21)
+
+
+def test_other_words_lie_in_their_box():
+    draw = torch.Generator().manual_seed(4)
+    table, others = torch.randn(9, 4, generator=draw), {1: [2, 3], 5: [6], 0: []}
+    tokens = torch.tensor([[1, 5, 0], [4, 1, 1]])
+    box = substitutions(table, tokens, others)
+    for words in itertools.product(*([int(t), *others.get(int(t), [])] for t in tokens.flatten())):
+        sentence = table[torch.tensor(words).reshape(2, 3)]
+        assert bool(((box.lower <= sentence) & (sentence <= box.upper)).all())
+    kept = tokens != 1
+    kept &= tokens != 5
+    assert torch.equal(box.lower[kept], table[tokens[kept]]) and torch.equal(box.upper[kept], table[tokens[kept]])
+    for wrong in ((table[0], tokens, {}), (table, tokens.float(), {}), (table, tokens, {1: [9]})):
+        with pytest.raises(InputError, match="embeddings are a table|tokens are numbers|word 9 is not in the table"):
+            substitutions(*wrong)
 
 
 def sampled(image, angle=0.0, scale=1.0, down=0.0, right=0.0):
@@ -153,7 +252,7 @@ def test_radii_per_coordinate_are_those_of_the_box(net, x, tmp_path):
     records = sb.verify(net, ball, labels, out=tmp_path)
     assert verdicts == [r.verdict.status for r in records] == [v.status for v in sb.decide(net, box, labels)]
     # one channel alone: (C, 1, 1)
-    assert not sb.LinfBall(x, torch.tensor([0.1, 0.0]).view(2, 1, 1)).interval().radius[:, 1].any()
+    assert not sb.LinfBall(x, torch.tensor([0.1, 0.0, 0.1]).view(3, 1, 1)).interval().radius[:, 1].any()
     # results of other radii, or of another norm, never mix
     for other in (sb.LinfBall(x, radii / 2, CLIP), sb.LinfBall(x, "1/9", CLIP), sb.L2Ball(x, "1/9", CLIP)):
         with pytest.raises(StoreError, match="spec"):
@@ -167,9 +266,16 @@ def test_radii_per_coordinate_are_those_of_the_box(net, x, tmp_path):
         (lambda x: sb.threat("rotation"), "has no size; give NAME:SIZE"),
         (lambda x: sb.threat("l2:-1"), "negative size"),
         (lambda x: sb.threat("rotation:90"), "larger than rotation:45"),
+        (lambda x: sb.threat("patch:1/2"), "is of whole pixels; give patch:1 or more"),
+        (lambda x: sb.threat("l0:3"), "is of 3 pixels at once; l0:1 is bounded"),
+        (lambda x: sb.threat("patch:6").against(nn.Flatten(), x), "patch of 6 x 6 pixels does not fit images of 6 x 5"),
+        (lambda x: sb.threat("l2:1+blur:1"), "l2:1 cannot be combined there"),
+        (lambda x: sb.threat("blur:1+linf:1/9"), "linf:1/9 cannot be combined there"),
+        (lambda x: sb.threat("hue:9").against(nn.Flatten(), x[:, :1]), "images with 3 channels; these have 1"),
+        (lambda x: sb.threat("gamma:1/9").against(nn.Flatten(), x, (-1, 1)), "pixels between 0 and 1"),
         (lambda x: sb.threat("blur:0.5").against(nn.Flatten(), x.flatten(1)), r"changes images \(B, C, H, W\)"),
-        (lambda x: sb.LinfBall(x, torch.tensor([0.1, -0.1]).view(2, 1, 1)), "finite and 0 or more"),
-        (lambda x: sb.LinfBall(x, torch.ones(3, 1, 1)), r"do not fit inputs of shape \(2, 2, 6, 5\)"),
+        (lambda x: sb.LinfBall(x, torch.tensor([0.1, -0.1, 0]).view(3, 1, 1)), "finite and 0 or more"),
+        (lambda x: sb.LinfBall(x, torch.ones(2, 1, 1)), r"do not fit inputs of shape \(2, 3, 6, 5\)"),
         (lambda x: sb.LinfBall(x, torch.ones(1), scale=torch.ones(1)), "eps is a tensor and scale is given"),
         (lambda x: sb.verify(nn.Flatten(), sb.LinfBall(x, torch.ones(x.shape)), torch.zeros(2)), "radii per image ask"),
         (
@@ -242,6 +348,22 @@ def test_commands_take_threats(tmp_path, monkeypatch):
     for given in ((), ("--eps", "1/9", "--threat", "l2:1")):
         assert "one of the two" in (run("bounds", net, "--data", "digits", *given).output)
     assert "rotation:5deg" in (run("attack", net, "--data", "digits", "--threat", "tilt:3").output)
+
+
+def test_commands_take_patches_and_radius_takes_threats(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = lambda *args: CliRunner().invoke(build_app(), [*args, "--data", "digits", "--quiet"])  # noqa: E731
+    net = "tests.cli.digits_net:build"
+    found = run("bounds", net, "--threat", "patch:7", "--first", "2")
+    assert found.exit_code == 0 and "2 images" in found.output and "against patch:7" in found.output, found.output
+    found = run("attack", net, "--threat", "patch:7", "--first", "2", "--steps", "2", "--restarts", "1",
+                "--save", "w.safetensors")  # fmt: skip
+    assert found.exit_code == 0, found.output
+    from safetensors.torch import load_file
+
+    assert load_file("w.safetensors")["images"].shape == (2, 1, 8, 8)
+    assert "has whole sizes" in run("radius", net, "--threat", "patch:2").output
+    assert "--most is for l-infinity balls" in run("radius", net, "--threat", "l2:1", "--most", "1").output
 
 
 def test_a_changed_network_is_named_in_full(net, x):

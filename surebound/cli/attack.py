@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import time
 from pathlib import Path
@@ -94,6 +95,7 @@ def attack(
     from surebound.cli.bar import Bar
     from surebound.experiment.signals import exit_code, stop_on_signals
     from surebound.experiment.target import load_target
+    from surebound.graph import forward
     from surebound.region import warn_if_wide
 
     method = _method(name, steps, restarts, start)
@@ -102,7 +104,10 @@ def attack(
     found = load_target(target, weights=weights, data=data, data_dir=data_dir)
     images, labels = found.first(first)
     network, region = asked.against(found.model, images, found.clip)
-    warn_if_wide([region.widest], region.clip)
+    places = asked.each(images)
+    labels = labels.repeat_interleave(places)
+    if asked.in_pixels:
+        warn_if_wide([region.widest], region.clip)
     began = time.monotonic()
     with Bar("bounding") as bar:
         proved = _proved(network, region, labels, bar)
@@ -117,13 +122,16 @@ def attack(
             stop=lambda: bool(stopped),
         )  # fmt: skip
     seconds = time.monotonic() - began
+    contradicted = (result.success & proved).nonzero().squeeze(1).tolist()
+    if places > 1:
+        result, proved = _by_image(result, proved, places, forward(found.model, images).argmax(1) != labels[::places])
+        labels = labels[::places]
     print_table(COLUMNS, [_row(name, eps or str(asked), result, proved, seconds)], form)
     if save is not None:
         _save(save, result, labels, pictures(network, result.adversarial))
     partial = not bool(result.finished.all())  # a signal after the last step came too late to matter
     if partial:
         typer.echo(_partial(result, save), err=True)
-    contradicted = (result.success & proved).nonzero().squeeze(1).tolist()
     if contradicted:
         typer.echo(
             f"surebound: {len(contradicted)} image(s) were proved robust and then broken, the first is "
@@ -133,6 +141,27 @@ def attack(
         raise typer.Exit(EXIT_ERRORS)
     if partial:
         raise typer.Exit(exit_code(stopped[0]))
+
+
+def _by_image(result: AttackResult, proved: Tensor, places: int, wrong: Tensor) -> tuple[AttackResult, Tensor]:
+    """Keep the worst of the places of a patch for each image: broken if one is, proved and finished if all are.
+
+    wrong (B,): which images are misread as they are.
+    """
+    rank = result.success.double() * 1e9 + result.margins.double()  # heuristic: broken ones first; nothing rests on it
+    best = rank.reshape(-1, places).argmax(1)
+    index = best + places * best.new_ones(len(best)).cumsum(0) - places
+    every = {name: getattr(result, name).reshape(-1, places) for name in ("attacked", "finished", "steps", "queries")}
+    joined = dataclasses.replace(
+        result,
+        **{name: getattr(result, name)[index] for name in ("adversarial", "success", "margins", "predictions")},
+        clean_success=wrong,
+        attacked=every["attacked"].any(1),
+        finished=every["finished"].all(1) | result.success[index],
+        steps=every["steps"].sum(1),
+        queries=every["queries"].sum(1),
+    )
+    return joined, proved.reshape(-1, places).all(1)
 
 
 def _partial(result: AttackResult, save: Path | None) -> str:

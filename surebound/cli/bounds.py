@@ -123,7 +123,10 @@ def bounds(
                 images, labels = test.batch(torch.tensor(numbers))
                 # One network for all batches: it is traced once.
                 region = asked.against(network, images, target.clip)[1]
-                rows += bound(front, region, labels, numbers, method, soundness)
+                places = asked.each(images)
+                every = [number for number in numbers for _ in range(places)]
+                found = bound(front, region, labels.repeat_interleave(places), every, method, soundness)
+                rows += found if places == 1 else _by_image(found, show, network, images)
                 bar.kept = f"the table has the first {part.stop} of {len(chosen)} images"
                 bar.show(part.stop, len(chosen))
     except KeyboardInterrupt as error:
@@ -134,6 +137,23 @@ def bounds(
             typer.echo(conclusion(rows, f"at eps = {eps}" if threat is None else f"against {asked}", soundness))
     if stopped is not None:
         raise stopped
+
+
+def _by_image(rows: list[list[Cell]], show: Show, network: nn.Module, images: Tensor) -> list[list[Cell]]:
+    """Keep the worst over the places of a patch: one line for each image, or for each output of one."""
+    outputs = network(images)
+    groups: dict[tuple[Cell, ...], list[list[Cell]]] = {}
+    for row in rows:
+        groups.setdefault((row[0],) if show is Show.MARGINS else (row[0], row[2]), []).append(row)
+    made = []
+    for number, group in enumerate(groups.values()):
+        if show is Show.MARGINS:
+            worst = max(group, key=lambda row: float(str(row[4])))
+            made.append([*worst[:2], int(outputs[number].argmax()), *worst[3:5], all(row[5] for row in group)])
+        else:
+            low, high = (pick(float(str(row[at])) for row in group) for pick, at in ((min, 3), (max, 5)))
+            made.append([*group[0][:3], low, float(outputs.flatten()[number]), high])
+    return made
 
 
 def choose(count: int, index: list[int], first: int | None) -> list[int]:

@@ -43,8 +43,9 @@ ThreatName = Annotated[
     str | None,
     typer.Option(
         "--threat",
-        help="Instead of --eps, NAME:SIZE: linf:8/255, l2:0.5, l1:1, brightness:0.1, contrast:0.2, blur:0.5, "
-        "rotation:5deg, translation:2 (pixels), scaling:0.1.",
+        help="Instead of --eps, NAME:SIZE: linf:8/255, l2:0.5, l1:1, l0:1, patch:3 (pixels), brightness:0.1, "
+        "contrast:0.2, gamma:0.2, hue:20deg, blur:0.5, rotation:5deg, translation:2 (pixels), scaling:0.1; "
+        "changes may be combined: rotation:5deg+brightness:0.1.",
         show_default=False,
     ),
 ]

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from surebound.cli.notes import note
-from surebound.cli.options import Clip, Data, DataDir, First, Form, Quiet, Target, Weights
+from surebound.cli.options import Clip, Data, DataDir, First, Form, Quiet, Target, ThreatName, Weights
 from surebound.cli.output import Cell, Format, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from surebound.threats import Threat
     from surebound.verify.radius import ImageRadius
 
 COLUMNS = ("image", "label", "proved up to", "broken at", "left open", "float-sound")
@@ -28,8 +29,16 @@ def register(app: typer.Typer) -> None:
 
 def radius(
     model: Target,
-    most: Annotated[str, typer.Option(help="The largest radius to ask about, kept exact.")] = "1/2",
-    step: Annotated[str, typer.Option(help="Distance of neighbouring radii: how exact the answer is.")] = "1/256",
+    most: Annotated[
+        str | None, typer.Option(help="The largest radius to ask about, kept exact (default: 1/2).")
+    ] = None,
+    step: Annotated[
+        str | None,
+        typer.Option(
+            help="Distance of neighbouring radii: how exact the answer is (default: 1/256; of a threat 1/64)."
+        ),
+    ] = None,
+    threat: ThreatName = None,
     first: First = None,
     weights: Weights = None,
     data: Data = None,
@@ -56,28 +65,32 @@ def radius(
 
       surebound radius runs/digits --first 100 --figures figures
 
+      surebound radius runs/digits --first 20 --threat rotation:20deg --step 1/2
+
       surebound radius net.onnx --data images.npz --most 16/255 --step 1/1020 --cascade fast --out radii
     """
     from surebound.cli.bar import Bar
     from surebound.experiment.target import load_target
     from surebound.numerics import exact_fraction
-    from surebound.region import LinfBall
     from surebound.verify.radius import RadiusSearch
 
-    exact = exact_fraction(step, "--step")
-    exact_fraction(most, "--most")  # before anything slow is loaded
+    asked = _asked(most, threat)
+    exact = asked.size / 64 if step is None and threat is not None else exact_fraction(step or "1/256", "--step")
     if ":" in model:
         sys.path.insert(0, os.getcwd())  # workers import the factory's module, too
     target = load_target(model, weights=weights, data=data, data_dir=data_dir, clip=clip)
     images, labels = target.first(first)
     place = out or (Path(model) / "radius" if (Path(model) / "config.toml").is_file() else None)
+    if place is not None and out is None and threat is not None:
+        place = place / str(asked).replace(":", "-").replace("/", "_")
+    network, region = asked.against(target.model, images, target.clip)
     if place is None:
         note("results are shown and not kept; with --out DIR they are, and a second start goes on")
     kept = "nothing was kept: use --out DIR" if place is None else "the same command goes on from here"
     stopped = None
     with Bar("bisecting", kept) as bar:
         search = RadiusSearch(
-            target.model, LinfBall(images, most, target.clip), labels, cascade, step=exact, timeout=timeout,
+            network, region, labels, cascade, step=exact, timeout=timeout,
             jobs=jobs or os.cpu_count() or 1, out=place, mix=mix, seed=seed, progress=bar.show,
         )  # fmt: skip
         try:
@@ -93,6 +106,22 @@ def radius(
     if stopped is not None:
         typer.echo(f"stopped; {kept}", err=True)
         raise stopped
+
+
+def _asked(most: str | None, threat: str | None) -> Threat:
+    """Return the threat whose sizes are searched, at its largest: --threat, or l-infinity balls up to --most."""
+    from surebound.cli.threats import asked_threat
+    from surebound.errors import InputError
+    from surebound.threats.threat import PATCHES
+
+    if threat is None:
+        return asked_threat(most or "1/2", None)
+    if most is not None:
+        raise InputError("--most is for l-infinity balls; the size of --threat is the largest that is asked about")
+    asked = asked_threat(None, threat)
+    if asked.name in PATCHES:
+        raise InputError(f"{asked} has whole sizes: ask surebound verify about each of them")
+    return asked
 
 
 def show(found: Sequence[ImageRadius], form: Format) -> None:

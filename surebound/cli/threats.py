@@ -47,9 +47,9 @@ def pictures(network: nn.Module, points: Tensor) -> Tensor:
     """Return images (B, C, H, W) that points stand for: themselves, or what a change makes of them."""
     import torch
 
-    from surebound.threats import Changed
+    from surebound.threats import Changed, Patched
 
-    if not isinstance(network, Changed):
+    if not isinstance(network, (Changed, Patched)):
         return points
     with torch.no_grad():
         return network.image(points)

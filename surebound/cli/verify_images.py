@@ -56,6 +56,7 @@ def run_images(asked: ImageRequest) -> None:
         from surebound.cli.verify_progress import Counts
         from surebound.experiment.target import load_target
         from surebound.experiment.verifications import note_verification
+        from surebound.graph import forward
         from surebound.search.cascade import cascade as find_cascade
         from surebound.verify import verify as decide
         from surebound.verify.cluster import check_cluster
@@ -82,10 +83,11 @@ def run_images(asked: ImageRequest) -> None:
     for each in threats:
         network, region = each.against(found.model, images, found.clip)
         regions.append(region)
+    places = threats[0].each(images)
     try:
         with Counts() as progress:
             results = decide(
-                network, regions, labels, stages,
+                network, regions, labels.repeat_interleave(places), stages,
                 timeout=limit, jobs=here, cluster=asked.cluster, out=place, mix=asked.mix,
                 certificates=asked.certificates, seed=asked.seed, progress=progress,
             )  # fmt: skip
@@ -93,6 +95,9 @@ def run_images(asked: ImageRequest) -> None:
         kept = "nothing was kept: use --out DIR" if place is None else "the same command goes on from here"
         typer.echo(f"stopped; {kept}", err=True)
         raise
+    if places > 1:
+        note(f"{places} places of the patch for each image; an image is proved if all of them are")
+        results = results.by_image(places, forward(found.model, images).argmax(1).tolist())
     if place is not None:
         note_verification(
             place, network=found.name, data=found.data, images=len(images), radii=radii,

@@ -1,4 +1,4 @@
-"""Changes of an image by one or two numbers, as modules T(theta, image) of operators that have rules.
+"""Changes of an image by a few numbers, as modules T(theta, image) of operators that have rules.
 
 Bilinear sampling is a sum over whole-pixel shifts, each weighted by hat functions max(0, 1 - |d - k|) of the
 displacement d (Jaderberg et al. 2015, eq. 5); what lies outside the image is 0. At theta = 0 each is the image itself.
@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import reduce
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from surebound.errors import InputError
+
 
 class Transform(nn.Module, abc.ABC):
     """A change of images (B, C, H, W) by parameters theta (B, p); none at 0."""
 
-    parameters_count: ClassVar[int] = 1
+    parameters_count: int = 1
 
     def __init__(self, shape: torch.Size, size: float, clip: tuple[float, float] | None) -> None:
         """``shape``: of one image; ``size``: the largest |theta|; ``clip``: valid pixels."""
@@ -49,6 +50,61 @@ class Contrast(Transform):
     def forward(self, theta: Tensor, image: Tensor) -> Tensor:
         low, high = (0.0, 1.0) if self.clip is None else self.clip
         return self.clipped(image + theta.reshape(-1, 1, 1, 1) * (image - (low + high) / 2))
+
+
+class Gamma(Transform):
+    """Raises pixels of [0, 1] to the power 1 + theta; below 1/256 it multiplies them like one of 1/256."""
+
+    def __init__(self, shape: torch.Size, size: float, clip: tuple[float, float] | None) -> None:
+        super().__init__(shape, size, clip)
+        if clip is not None and tuple(clip) != (0.0, 1.0):
+            raise InputError(f"gamma is a power of pixels between 0 and 1; the valid range is {tuple(clip)}")
+
+    def forward(self, theta: Tensor, image: Tensor) -> Tensor:
+        logarithm = image.clamp(min=1 / 256).log()
+        return self.clipped(image * (theta.reshape(-1, 1, 1, 1) * logarithm).exp())
+
+
+class Hue(Transform):
+    """Turns colours (3 channels) by theta degrees about the grey axis; their mean stays (Rodrigues' formula)."""
+
+    def __init__(self, shape: torch.Size, size: float, clip: tuple[float, float] | None) -> None:
+        super().__init__(shape, size, clip)
+        if shape[0] != 3:
+            raise InputError(f"hue is of images with 3 channels; these have {shape[0]}")
+
+    def forward(self, theta: Tensor, image: Tensor) -> Tensor:
+        angle = theta.reshape(-1, 1, 1, 1) * (math.pi / 180)
+        red, green, blue = image[:, :1], image[:, 1:2], image[:, 2:]
+        colour = image - (red + green + blue) / 3
+        across = torch.cat([blue - green, red - blue, green - red], 1) / math.sqrt(3)
+        return self.clipped(image + (angle.cos() - 1) * colour + angle.sin() * across)
+
+
+class Clipping(Transform):
+    """Moves pixels into the valid range; what a ball around the image does before other changes."""
+
+    parameters_count: int = 0
+
+    def forward(self, theta: Tensor, image: Tensor) -> Tensor:
+        return self.clipped(image)
+
+
+class Chain(Transform):
+    """Changes one after the other, each by its own parameters."""
+
+    def __init__(self, parts: Sequence[Transform]) -> None:
+        nn.Module.__init__(self)
+        self.parts = nn.ModuleList(parts)
+        self.counts = [part.parameters_count for part in parts]
+        self.parameters_count = sum(self.counts)
+
+    def forward(self, theta: Tensor, image: Tensor) -> Tensor:
+        first = 0
+        for part, count in zip(self.parts, self.counts, strict=True):
+            image = part(theta[:, first : first + count], image)
+            first += count
+        return image
 
 
 class Blur(Transform):
@@ -101,7 +157,7 @@ class _Sampling(Transform):
 class Translation(_Sampling):
     """Samples theta = (down, right) pixels away."""
 
-    parameters_count: ClassVar[int] = 2
+    parameters_count: int = 2
 
     def displacement(self, size: float) -> float:
         return size

@@ -20,11 +20,11 @@ from surebound.region import LinfBall
 from surebound.search.cascade import Cascade
 from surebound.search.cascade import cascade as find_cascade
 from surebound.search.record import Record
-from surebound.search.verdicts import Example, Setting, example_of
+from surebound.search.verdicts import Example, Setting, SizedRegion, example_of
 from surebound.verdict import Status
 from surebound.verify.identity import example_hash
 from surebound.verify.pool import Executor
-from surebound.verify.run import STORE_NAME, checked, executor_for, identity_of
+from surebound.verify.run import STORE_NAME, checked, executor_for, identity_of, kind_of
 from surebound.verify.schedule import UnitSchedule
 from surebound.verify.store import Store
 from surebound.verify.work import Work
@@ -57,7 +57,7 @@ class RadiusSearch:
     def __init__(
         self,
         model: nn.Module,
-        region: LinfBall,
+        region: SizedRegion,
         labels: Tensor,  # (N,) integers
         cascade: str | Cascade = "default",
         *,
@@ -70,16 +70,18 @@ class RadiusSearch:
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         """``region``: the balls of the largest radius. ``progress`` hears how many images are done, and of how many."""
-        if not isinstance(region, LinfBall) or region.scale is not None:
-            raise RegionError(f"radii are searched for l-infinity balls of one radius, not for {region}")
+        if not isinstance(region, SizedRegion):
+            raise RegionError(f"radii are searched for balls, not for {region}")
         if not 0 < step <= region.eps:
             raise InputError(f"the step {step} must be above 0 and at most the largest radius, {region.eps}")
         self._images, self._clip, self._labels = region.x, region.clip, labels.long()
+        self._kind = kind_of(region)
         self._step, self._count = step, int(region.eps // step)
         stages = find_cascade(cascade)
         stages.check()
         checked(model, stages, self._images, labels, None, timeout, jobs)
-        self._work = Work(model, stages, Setting(region.clip, seed, timeout), tuple(region.x.shape[1:]))
+        setting = Setting(region.clip, seed, timeout, kind=self._kind)
+        self._work = Work(model, stages, setting, tuple(region.x.shape[1:]))
         self._key = f"{stages.key}; timeout {timeout}"
         self._jobs, self._progress = jobs, progress
         self._out, self._mix = None if out is None else Path(out) / STORE_NAME, mix
@@ -96,7 +98,7 @@ class RadiusSearch:
             with executor_for(self._work, self._jobs, None) as executor:
                 self._bisect(executor, lambda records: None)
             return self.found
-        identity = identity_of(self._work.model, self._images, self._clip)
+        identity = identity_of(self._work.model, self._images, self._clip, self._kind)
         with Store.open(self._out, identity, mix=self._mix) as store:
             self._remember(store)
             if any(known.next() is not None for known in self._known):
@@ -134,7 +136,7 @@ class RadiusSearch:
         if verdict.status is Status.ROBUST:
             known.prove(record.eps, self._step, verdict.float_sound)
         elif verdict.witness is not None:
-            known.break_at(_distance(self._images[record.index], verdict.witness), self._step)
+            known.break_at(self._reach(record, verdict.witness), self._step)
         else:
             known.leave_open(round(record.eps / self._step))
         if known.proved is not None and known.broken is not None and known.proved >= known.broken:
@@ -142,6 +144,12 @@ class RadiusSearch:
                 f"image {record.index} is proved robust at {known.proved} and broken at {known.broken}: one of them is "
                 "wrong. Please report this network."
             )
+
+    def _reach(self, record: Record, witness: Tensor) -> Fraction:
+        """Return a radius whose ball holds the witness: the smallest, or where the coordinates differ the one asked."""
+        scale = self._kind.scale if isinstance(self._kind, LinfBall) else None
+        plain = self._kind is None or (scale is not None and bool(((scale == 0) | (scale == 1)).all()))
+        return _distance(self._images[record.index], witness) if plain else record.eps
 
     def _remember(self, store: Store) -> None:
         """Take over what a store holds: decisions at any radius, and what this cascade left open on the grid."""

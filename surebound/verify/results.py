@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surebound.errors import MissingPackageError
+from surebound.errors import InputError, MissingPackageError
 from surebound.numerics import exact_fraction
 from surebound.search.record import Record
+from surebound.verdict import Status
 from surebound.verify.export import COLUMNS, render, row, write_witnesses
 from surebound.verify.summary import Summary, summaries_html, summarise
 
@@ -54,6 +55,26 @@ class Results:
         radius = exact_fraction(eps)
         return Results(tuple(record for record in self.records if record.eps == radius), self.path)
 
+    def by_image(self, each: int, predictions: Sequence[int] | None = None) -> Results:
+        """Join the records of the examples that stand for one image, ``each`` in a row, as those of a patch's places.
+
+        An image is robust if all its examples are, and falsified if one is. ``predictions``: what the network makes of
+        the images themselves; a first look that breaks one of those that are read right is no error without a threat.
+        """
+        groups: dict[tuple[Fraction, int], list[Record]] = {}
+        for record in self.records:
+            groups.setdefault((record.eps, record.index // each), []).append(record)
+        for (eps, index), group in groups.items():
+            if len({record.index for record in group}) != each and not any(
+                r.verdict.witness is not None for r in group
+            ):
+                raise InputError(f"image {index} has {len(group)} of {each} records at {eps}; none of them breaks it")
+        joined = (
+            _joined(index, group, None if predictions is None else int(predictions[index]))
+            for (_, index), group in groups.items()
+        )
+        return Results(tuple(joined), self.path)
+
     def summary(self, eps: str | int | float | Fraction | None = None) -> Summary:
         """Error rates and counts at one radius; it need not be given if there is only one."""
         return summarise(self.records if eps is None else self.at(eps).records)
@@ -82,3 +103,22 @@ class Results:
     def write_witnesses(self, directory: str | Path) -> int:
         """Each counterexample as INDEX.npy; returns how many."""
         return write_witnesses(self.records, directory)
+
+
+#: Which of several verdicts is that of all together, the first that one of them has.
+_WORST = (Status.FALSIFIED, Status.ERROR, Status.TIMEOUT, Status.UNKNOWN, Status.ROBUST)
+
+
+def _joined(index: int, group: Sequence[Record], prediction: int | None) -> Record:
+    """Return the record of an image whose examples these are: the worst of theirs, with the time of all."""
+    ranked = min(group, key=lambda r: (_WORST.index(r.verdict.status), r.verdict.float_sound, -r.verdict.bound))
+    verdict, spent = ranked.verdict, Counter[str]()
+    for record in group:
+        spent.update(dict(record.stage_seconds))
+    read = ranked.prediction if prediction is None else prediction
+    if verdict.stage == "clean" and prediction == ranked.label:
+        verdict = dataclasses.replace(verdict, stage="middle of the region")
+    verdict = dataclasses.replace(verdict, seconds=sum(record.verdict.seconds for record in group))
+    return dataclasses.replace(
+        ranked, index=index, prediction=read, verdict=verdict, stage_seconds=tuple(spent.items()), proof=None
+    )

@@ -94,7 +94,7 @@ def verify(
     balls = _balls(region)
     images, clip, radii = balls[0].x, balls[0].clip, sorted({ball.eps for ball in balls})
     warn_if_wide([ball.widest for ball in balls], clip)
-    kind = _kind(balls[0])
+    kind = kind_of(balls[0])
     if certificates is not None and kind is not None:
         raise InputError(
             f"certificates speak of l-infinity balls of one radius, not of {balls[0]}: leave certificates out; for "
@@ -234,7 +234,7 @@ def _certificates(model: nn.Module, images: Tensor, directory: Path) -> Certific
         return open_directory(directory, program_of(model, images[:1]))
 
 
-def _kind(ball: SizedRegion) -> SizedRegion | None:
+def kind_of(ball: SizedRegion) -> SizedRegion | None:
     """Return what balls of one run have in common, without images; None of l-infinity balls of one radius."""
     if isinstance(ball, LinfBall) and ball.scale is None:
         return None

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from surebound.cli import build_app
 from surebound.errors import InputError, StoreError, VerificationError
+from surebound.norm_ball import L2Ball
 from surebound.region import LinfBall
 from surebound.search.cascade import Cascade
 from surebound.search.record import Record
@@ -50,6 +51,19 @@ def test_radii_are_those_of_a_known_network() -> None:
         assert each.proved.denominator in (1, 2, 4, 8, 16, 32, 64), "radii are exact"
         if each.broken is not None:
             assert each.broken >= exact and each.broken - exact <= 2 * STEP
+
+
+@pytest.mark.parametrize(("scale", "times"), [((1.0, 0.0), 2.0), ((2.0, 2.0), 0.5), (None, math.sqrt(2))])
+def test_radii_of_other_regions_are_those_of_a_known_network(scale: tuple[float, float] | None, times: float) -> None:
+    """One coordinate moves, both move twice as far, or both within a circle: |x0 - x1| / 2 times a known number."""
+    images, labels = IMAGES[:3], LABELS[:3]
+    region: Any = L2Ball(images, "1/2")
+    if scale is not None:
+        region = LinfBall(images, "1/2", None, torch.tensor([scale], dtype=torch.float64))
+    for each in RadiusSearch(steep(), region, labels, "default", step=STEP).run():
+        exact = times * float(truth(each.index))
+        assert each.proved is not None and min(exact, 0.5) - 2 * STEP <= float(each.proved) <= exact + 1e-9
+        assert each.broken is None or exact - 1e-9 <= float(each.broken) <= exact + 2 * STEP
 
 
 def test_few_questions_settle_all_radii(tmp_path: Path) -> None:

@@ -31,6 +31,10 @@ def both(op: str, name: str) -> Case:
     return Case(name, (1, 6), calls, {"c": weight(6), "d": weight(6)})
 
 
+def whole8(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).integers(-128, 128, size=shape, dtype=np.int8)
+
+
 def floats(*values: float) -> np.ndarray:
     return np.array(values, dtype=np.float32)
 
@@ -131,4 +135,32 @@ STEPS = [
          (("QuantizeLinear", ["x", "s", "z"], ["q"], {"axis": 1}),
           ("DequantizeLinear", ["q", "s", "z"], ["y"], {"axis": 1})),
          {"s": floats(0.01, 0.02, 0.005), "z": np.array([0, 3, -5], np.int8)}),
+    Case("DequantizeLinear of weights, before the reference has it", (1, 3),
+         (("DequantizeLinear", ["q", "s", "z"], ["w"], {"axis": 0}), ("DequantizeLinear", ["b", "t"], ["c"], {}),
+          ("Gemm", ["x", "w", "c"], ["y"], {"transB": 1})),
+         {"q": whole8(4, 3), "s": floats(0.01, 0.02, 0.005, 0.03), "z": np.array([0, 3, -5, 1], np.int8),
+          "b": np.array([700, -5, 0, 90], np.int32), "t": np.array(0.001, np.float32)}, opset=13),
+    Case("QLinearConv", (1, 2, 4, 4),
+         (("QuantizeLinear", ["x", "s", "z"], ["q"], {}),
+          ("QLinearConv", ["q", "s", "z", "w", "v", "o", "t", "z", "b"], ["h"],
+           {"pads": [1, 0, 1, 1], "strides": [2, 1]}),
+          ("DequantizeLinear", ["h", "t", "z"], ["y"], {})),
+         {"s": np.array(0.008, np.float32), "z": np.array(120, np.uint8), "w": whole8(3, 2, 3, 2),
+          "v": floats(0.01, 0.02, 0.03), "o": np.array([0, 0, 0], np.int8), "t": np.array(0.07, np.float32),
+          "b": np.array([40, -300, 0], np.int32)}),
+    Case("QLinearMatMul", (2, 5),
+         (("QuantizeLinear", ["x", "s", "z"], ["q"], {}),
+          ("QLinearMatMul", ["q", "s", "z", "w", "v", "o", "t", "z"], ["h"], {}),
+          ("DequantizeLinear", ["h", "t", "z"], ["y"], {})),
+         {"s": np.array(0.008, np.float32), "z": np.array(-7, np.int8), "w": whole8(5, 3),
+          "v": np.array(0.02, np.float32), "o": np.array(4, np.int8), "t": np.array(0.04, np.float32)}),
+    Case("MatMulInteger", (1, 5),
+         (("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], {}), ("MatMulInteger", ["q", "w", "z", "o"], ["h"], {}),
+          ("Cast", ["h"], ["f"], {"to": 1}), ("Mul", ["f", "s"], ["y"], {})),
+         {"w": whole8(5, 3), "o": np.array([0, 4, -9], np.int8)}),
+    Case("ConvInteger", (1, 1, 4, 4),
+         (("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], {}),
+          ("ConvInteger", ["q", "w", "z"], ["h"], {"pads": [1, 1, 1, 1]}),
+          ("Cast", ["h"], ["f"], {"to": 1}), ("Mul", ["f", "s"], ["y"], {})),
+         {"w": whole8(2, 1, 3, 3)}),
 ]  # fmt: skip

@@ -29,7 +29,7 @@ from tests.vnnlib.onnx_steps import STEPS
 ALL = CASES + STEPS
 
 POSITIVE = ("Sqrt", "Log", "Reciprocal", "Div of a constant")
-CLEAR_OF_ZERO = ("ReduceLogSum", "LpNormalization")
+CLEAR_OF_ZERO = ("ReduceLogSum", "LpNormalization", "MatMulInteger", "ConvInteger")  # a scale must not be 0
 
 
 def box_of(case: Case, network: ImportedNetwork) -> Interval:

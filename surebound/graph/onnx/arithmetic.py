@@ -201,7 +201,8 @@ def _softmax(call: Call) -> Operand:
 
 
 @translates("MatMul")
-def _matmul(call: Call) -> Operand:
+def product(call: Call) -> Operand:
+    """Emit the product of two matrices, or of stacks of them."""
     a, b = _two(call)
     shape = _product_shape(call, tuple(a.shape), tuple(b.shape))
     if isinstance(b, Tensor) and b.dim() == 2 and isinstance(a, Value):

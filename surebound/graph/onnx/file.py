@@ -148,7 +148,8 @@ def _opset(proto: Any, source: str) -> int:
         {f"{node.domain}.{node.op_type}" for node in proto.graph.node if node.domain not in ("", "ai.onnx")}
     )
     if foreign:
-        raise GraphError(f"{source} uses the operators {', '.join(foreign)}; only those of ONNX itself are known")
+        hint = "; quantise in the QDQ format" if any(name.startswith("com.microsoft.Q") for name in foreign) else ""
+        raise GraphError(f"{source} uses the operators {', '.join(foreign)}; only those of ONNX itself are known{hint}")
     if len(proto.functions):
         raise GraphError(f"{source} defines functions of its own; inline them (onnx.inliner.inline_local_functions)")
     opset = found.get("", found.get("ai.onnx", 0))

@@ -13,7 +13,17 @@ import torch
 from torch import Tensor
 
 from surebound.errors import GraphError, UnsupportedOperatorError, first_line
-from surebound.graph.onnx import arithmetic, composite, cuts, layers, logic, places, recurrent, shapes
+from surebound.graph.onnx import (
+    arithmetic,
+    composite,
+    cuts,
+    layers,
+    logic,
+    places,
+    quantised,
+    recurrent,
+    shapes,
+)
 from surebound.graph.onnx.build import Builder, ImportedNetwork, Value, broadcast, check_size
 from surebound.graph.onnx.call import (
     TRANSLATIONS,
@@ -30,7 +40,7 @@ from surebound.graph.onnx.file import Model, tensor_of
 
 __all__ = ["FOLDED", "Environment", "import_model", "imported", "network_of", "operators"]
 
-_LOADED = (arithmetic, composite, cuts, layers, logic, places, recurrent, shapes)  # each fills TRANSLATIONS
+_LOADED = (arithmetic, composite, cuts, layers, logic, places, quantised, recurrent, shapes)  # each fills TRANSLATIONS
 
 #: Operators whose result on constants is exact or correctly rounded, so that every implementation agrees on it.
 FOLDED = frozenset(
@@ -195,10 +205,32 @@ def _fold(model: Model, node: Any, operands: Sequence[Operand | None], where: st
     if node.op_type not in FOLDED and not (whole and node.op_type in _ON_WHOLE) and not _one_term(node, tensors):
         return None
     _check_folding(node, tensors, where)
-    made = _reference(model, node, tensors, where)
+    made = (
+        [_dequantised(node, tensors, where)] if _plain_dequantisation(node) else _reference(model, node, tensors, where)
+    )
     if any(each.is_floating_point() and each.dtype != torch.float32 for each in made):
         raise GraphError(f"{where} makes {made[0].dtype} numbers; weights are float32")
     return made
+
+
+def _plain_dequantisation(node: Any) -> bool:
+    """Is it (x - zero) scale, per tensor or along an axis? The reference knows only newer versions of the operator."""
+    return node.op_type == "DequantizeLinear" and {each.name for each in node.attribute} <= {"axis"}
+
+
+def _dequantised(node: Any, tensors: Sequence[Tensor | None], where: str) -> Tensor:
+    """Compute a constant's numbers: an exact difference, converted and multiplied with one rounding each."""
+    x, scale, zero = (*tensors, None)[:3]
+    if x is None or scale is None or scale.dtype != torch.float32 or x.is_floating_point():
+        raise GraphError(f"{where} needs whole numbers and a float32 scale")
+    axis = int(attributes_of(node).get("axis", 1)) if scale.numel() > 1 else 0
+    shape = [1] * x.dim()
+    if scale.numel() > 1:
+        if scale.dim() != 1 or not -x.dim() <= axis < x.dim() or scale.numel() != x.shape[axis]:
+            raise GraphError(f"{where}: scales of shape {list(scale.shape)} for axis {axis} of {list(x.shape)}")
+        shape[axis] = -1
+    apart = x.long() if zero is None else x.long() - zero.long().reshape(shape if zero.numel() > 1 else [1] * x.dim())
+    return apart.to(torch.float32) * scale.reshape(shape)
 
 
 def _one_term(node: Any, tensors: Sequence[Tensor | None]) -> bool:

@@ -10,7 +10,7 @@ from surebound.graph.onnx.call import Call, Operand, translates
 
 #: Attributes of convolutions and of pooling.
 _POOL = ("kernel_shape", "strides", "dilations", "pads", "auto_pad")
-_CONVOLUTION = (*_POOL, "group")
+CONVOLUTION = (*_POOL, "group")
 
 _LOWEST = float(torch.finfo(torch.float32).min)
 
@@ -59,8 +59,9 @@ def _kernel(call: Call, x: Value, weight: Tensor) -> list[int]:
     return kernel
 
 
-@translates("Conv", reads=_CONVOLUTION)
-def _conv(call: Call) -> Operand:
+@translates("Conv", reads=CONVOLUTION)
+def convolution(call: Call) -> Operand:
+    """Emit a convolution of the first operand, which varies."""
     x, weight, bias = call.image(call.x), call.weight(1), call.constant(2)
     kernel = _kernel(call, x, weight)
     rank = len(kernel)
@@ -75,7 +76,7 @@ def _conv(call: Call) -> Operand:
     return call.from_image(out)
 
 
-@translates("ConvTranspose", reads=(*_CONVOLUTION, "output_shape", "output_padding"))
+@translates("ConvTranspose", reads=(*CONVOLUTION, "output_shape", "output_padding"))
 def _conv_transpose(call: Call) -> Operand:
     x, weight, bias = call.image(call.x), call.weight(1), call.constant(2)
     kernel = _kernel(call, x, weight)

@@ -31,8 +31,8 @@ def with_output(proto: Any, output: str | None, source: str) -> Any:
 def _scores(proto: Any, names: list[str], source: str) -> str:
     """Return the one output that holds float32 numbers, or numbers by the names of classes."""
     float32 = importlib.import_module("onnx").TensorProto.FLOAT
-    found = [
-        each.name
+    found: list[str] = [
+        str(each.name)
         for each in proto.graph.output
         if each.type.tensor_type.elem_type == float32 or _named_by(proto, each.name)
     ]
