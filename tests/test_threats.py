@@ -6,6 +6,7 @@ import itertools
 import math
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ import surebound as sb
 from surebound.attack.box import InnerBox
 from surebound.attack.methods import PGD
 from surebound.cli import build_app
-from surebound.errors import InputError, RegionError, StoreError
+from surebound.errors import InputError, RegionError, RunError, StoreError
 from surebound.report import provenance
 from surebound.report.headline import headline
 from surebound.report.source import read_run
@@ -362,6 +363,10 @@ def test_commands_take_patches_and_radius_takes_threats(tmp_path, monkeypatch):
     from safetensors.torch import load_file
 
     assert load_file("w.safetensors")["images"].shape == (2, 1, 8, 8)
+    found = run("verify", net, "--threat", "patch:7", "--first", "2", "--cascade", "fast", "--jobs", "1", "--out", "o")
+    assert found.exit_code == 0 and " 2  " in found.output, found.output
+    with pytest.raises(RunError, match="a record for each place of a patch, not for each image"):
+        read_run(Path("o"))
     assert "has whole sizes" in run("radius", net, "--threat", "patch:2").output
     assert "--most is for l-infinity balls" in run("radius", net, "--threat", "l2:1", "--most", "1").output
 

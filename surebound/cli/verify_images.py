@@ -84,6 +84,17 @@ def run_images(asked: ImageRequest) -> None:
         network, region = each.against(found.model, images, found.clip)
         regions.append(region)
     places = threats[0].each(images)
+
+    def keep_request() -> None:
+        if place is not None:
+            note_verification(
+                place, network=found.name, data=found.data, images=len(images), radii=radii,
+                cascade=stages, timeout=limit, seed=asked.seed, certificates=asked.certificates,
+                threat=None if asked.threat is None else str(threats[0]), places=places,
+            )  # fmt: skip
+
+    if places > 1:
+        keep_request()  # first: nobody may take places for images, even if it is stopped
     try:
         with Counts() as progress:
             results = decide(
@@ -98,12 +109,7 @@ def run_images(asked: ImageRequest) -> None:
     if places > 1:
         note(f"{places} places of the patch for each image; an image is proved if all of them are")
         results = results.by_image(places, forward(found.model, images).argmax(1).tolist())
-    if place is not None:
-        note_verification(
-            place, network=found.name, data=found.data, images=len(images), radii=radii,
-            cascade=stages, timeout=limit, seed=asked.seed, certificates=asked.certificates,
-            threat=None if asked.threat is None else str(threats[0]),
-        )  # fmt: skip
+    keep_request()
     show(results, asked.form)
     if asked.certificates is not None:
         tell_certificates(sum(r.verdict.status.decided for r in results), asked.certificates)

@@ -28,6 +28,7 @@ def note_verification(
     seed: int,
     certificates: Path | None = None,
     threat: str | None = None,
+    places: int = 1,
 ) -> None:
     """Append a request to the store's directory, once; a report tells from it what the results are about."""
     record: dict[str, Any] = {
@@ -41,6 +42,7 @@ def note_verification(
         "seed": seed,
         **({} if certificates is None else {"certificates": str(certificates.absolute())}),
         **({} if threat is None else {"threat": threat}),
+        **({} if places == 1 else {"places": places}),  # records for each image
         "environment": None,
     }
     if record in [{**old, "environment": None} for old in read_verifications(directory)]:

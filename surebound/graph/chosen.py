@@ -17,7 +17,7 @@ class Chosen(nn.Module):
     def __init__(self, net: nn.Module, output: str | int) -> None:
         super().__init__()
         self.net, self.output = net, output
-        self.train(net.training)
+        self.training = net.training  # not ``train``, which would switch parts of the network that are set apart
 
     def forward(self, x: Tensor) -> Tensor:
         found: Tensor = _part(self.net(x), self.output)

@@ -104,6 +104,11 @@ def read_run(path: Path) -> ReportedRun:
     if not training and not records:
         raise RunError(f"{path} has nothing to report yet: no training run, and a store without results")
     requests = tuple(read_verifications(folder))
+    if any(int(request.get("places", 1)) > 1 for request in requests):
+        raise RunError(
+            f"{path} has a record for each place of a patch, not for each image; the command that made it shows them by "
+            f"image: surebound verify ... --threat {requests[-1].get('threat')}"
+        )
     name = training["config"].name if training else str(requests[-1]["network"]) if requests else folder.name
     if regions:
         regions = next((str(request["threat"]) for request in reversed(requests) if "threat" in request), regions)
