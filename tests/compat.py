@@ -1,7 +1,7 @@
 """Run the core of the tests with other versions of PyTorch and Python: `make compat`.
 
-An environment of each is kept in runs/compat, so that a second start is quick. A version that cannot be installed is said
-and left out. The core are the tests of what depends on PyTorch's tracer and operators.
+An environment of each is kept in runs/compat, so that a second start is quick. A version that cannot be installed is
+said and left out. The core are the tests of what depends on PyTorch's tracer and operators.
 """
 
 from __future__ import annotations

@@ -106,8 +106,8 @@ def read_run(path: Path) -> ReportedRun:
     requests = tuple(read_verifications(folder))
     if any(int(request.get("places", 1)) > 1 for request in requests):
         raise RunError(
-            f"{path} has a record for each place of a patch, not for each image; the command that made it shows them by "
-            f"image: surebound verify ... --threat {requests[-1].get('threat')}"
+            f"{path} has a record for each place of a patch, not for each image; the command that made it shows them "
+            f"by image: surebound verify ... --threat {requests[-1].get('threat')}"
         )
     name = training["config"].name if training else str(requests[-1]["network"]) if requests else folder.name
     if regions:
