@@ -7,11 +7,11 @@ from surebound.threats.threat import Changed, Combination, Threat, threat
 from surebound.threats.transforms import (
     Blur,
     Brightness,
-    Chain,
     Contrast,
     Gamma,
     Hue,
     Rotation,
+    Successive,
     Transform,
     Translation,
     Zoom,
@@ -21,7 +21,6 @@ from surebound.threats.words import substitutions
 __all__ = [
     "Blur",
     "Brightness",
-    "Chain",
     "Changed",
     "Combination",
     "Contrast",
@@ -29,6 +28,7 @@ __all__ = [
     "Hue",
     "Patched",
     "Rotation",
+    "Successive",
     "Threat",
     "Transform",
     "Translation",

@@ -18,12 +18,12 @@ from surebound.threats.patches import Patched, patch_points
 from surebound.threats.transforms import (
     Blur,
     Brightness,
-    Chain,
     Clipping,
     Contrast,
     Gamma,
     Hue,
     Rotation,
+    Successive,
     Transform,
     Translation,
     Zoom,
@@ -175,7 +175,7 @@ class Combination(Threat):
         pixels = [self._multiple(part) for part in self.parts if part.name == "linf"]
         scale = torch.full((1, len(numbers) + images[0].numel()), float(sum(pixels)), dtype=torch.float64)
         scale[0, : len(numbers)] = torch.tensor(numbers, dtype=torch.float64)
-        return _in_front(Chain(changes).to(images), model, images, self.size, scale)
+        return _in_front(Successive(changes).to(images), model, images, self.size, scale)
 
     def _multiple(self, part: Threat) -> int:
         return int(part.size / self.size) if self.size else 1

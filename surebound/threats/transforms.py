@@ -90,7 +90,7 @@ class Clipping(Transform):
         return self.clipped(image)
 
 
-class Chain(Transform):
+class Successive(Transform):
     """Changes one after the other, each by its own parameters."""
 
     def __init__(self, parts: Sequence[Transform]) -> None:
