@@ -90,9 +90,8 @@ class Parts:
         return self._halves(splitter.reduced, pool, axis, optimise)
 
     def _reduced(self, part: Part, swing: Swing | None) -> Reduced:
-        if part.reduced is self._whole and torch.equal(part.lower, self._whole.lower):
-            if torch.equal(part.upper, self._whole.upper):
-                return part.reduced
+        if part.lower is self._whole.lower and part.upper is self._whole.upper:
+            return part.reduced
         return folded(narrowed(part.reduced, part.lower, part.upper, swing))
 
     def _axis(self, reduced: Reduced, found: Pass) -> int | None:

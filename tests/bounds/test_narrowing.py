@@ -162,7 +162,10 @@ def test_one_pass_gives_the_rows_and_minus_the_rows(
         with monkeypatch.context() as patch:
             patch.setattr(Opposite, "add", lambda self, *_: setattr(self, "affine", False))
             _, _, twice = reduction(name, mode, wide)
-        pairs = [(once.outputs, twice.outputs), *((a.rows, b.rows) for a, b in zip(once.layers, twice.layers, strict=True))]
+        pairs = [
+            (once.outputs, twice.outputs),
+            *((a.rows, b.rows) for a, b in zip(once.layers, twice.layers, strict=True)),
+        ]
         for one, two in pairs:
             assert torch.equal(one.up, two.up) and one.low is one.up
             assert bool((one.up_offset >= one.low_offset).all())

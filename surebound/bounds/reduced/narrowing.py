@@ -38,9 +38,7 @@ def narrowed(reduced: Reduced, lower: Tensor, upper: Tensor, swing: Swing | None
         if swing is not None and done and len(open_):
             part = Reduced(lower, upper, done, layer.rows.select(open_))
             best = intersect(found.take(open_), optimised_bounds(part, swing, MEMORY))
-            found = Interval(
-                found.lower.index_copy(0, open_, best.lower), found.upper.index_copy(0, open_, best.upper)
-            )
+            found = Interval(found.lower.index_copy(0, open_, best.lower), found.upper.index_copy(0, open_, best.upper))
         done = (*done, _bounded(layer, found))
     return replace(reduced, lower=lower, upper=upper, layers=done)
 

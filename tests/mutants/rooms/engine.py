@@ -2,6 +2,7 @@
 
 from tests.mutants.fault import Mutant as M
 
+NARROW = ("tests/bounds/test_narrowing.py",)
 REDUCED, MARGINS = ("tests/bounds/test_reduced.py",), ("tests/bounds/test_margins.py",)
 ENDS, SUMS = ("tests/kernels/test_ends.py", "tests/test_region.py"), ("tests/kernels/test_sums.py",)
 ROWS = ("tests/kernels/test_rows.py", "tests/kernels/test_sums.py")
