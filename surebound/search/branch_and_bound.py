@@ -231,7 +231,7 @@ class _Search:
         return worst
 
     def _parts(self, number: int, question: Question) -> Finding:
-        from surebound.search.parts import Parts
+        from surebound.search.parts import PartSearch
         from surebound.search.signs.splitter import SignSplitter
 
         tree = Tree.of(len(question.cases), self.end, Budget(self.options.domains))
@@ -239,7 +239,7 @@ class _Search:
         program, rest = self.workspace.program(box.lower), (number, question, self.workspace, self.options, tree)
         # Rounding does not shrink with the parts: coefficients in float64.
         whole = SignSplitter.over(program, box, question.mode, *rest, wide=True)
-        parts = Parts(whole.reduced, lambda reduced: SignSplitter(reduced, *rest), tree)
+        parts = PartSearch(whole.reduced, lambda reduced: SignSplitter(reduced, *rest), tree)
         parts.run(torch.arange(len(question.cases)))
         return tree.finding(Proof.of(question.mode))
 

@@ -47,7 +47,7 @@ class Part:
     optimise: bool  # were bounds inside optimised there?
 
 
-class Parts:
+class PartSearch:
     """The parts of one box; ``over`` makes the sub-problems of a reduced network."""
 
     def __init__(self, reduced: Reduced, over: Callable[[Reduced], SignSplitter], tree: Tree) -> None:

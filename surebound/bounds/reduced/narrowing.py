@@ -64,7 +64,7 @@ def _bounded(layer: Layer, x: Interval) -> Layer:
 
 
 @dataclass(frozen=True, eq=False)
-class _Columns:
+class _Folding:
     """The columns of a network by those that are kept: y = moved v + constant, up to ``error``, for all old columns."""
 
     moved: Tensor  # (V, W) float64
@@ -73,7 +73,7 @@ class _Columns:
     largest: Tensor  # (W,) max |v|
 
     @classmethod
-    def of_inputs(cls, reduced: Reduced) -> _Columns:
+    def of_inputs(cls, reduced: Reduced) -> _Folding:
         largest = torch.maximum(reduced.lower.abs(), reduced.upper.abs()).double()
         nothing = torch.zeros_like(largest)
         return cls(torch.eye(len(largest), dtype=torch.float64), nothing, nothing, largest)
@@ -92,7 +92,7 @@ class _Columns:
         found = a @ moved
         return Rows(found, found, rows.up_offset + shift + lost, rows.low_offset + shift - lost)
 
-    def and_layer(self, layer: Layer, rows: Rows, kept: Tensor) -> _Columns:
+    def and_layer(self, layer: Layer, rows: Rows, kept: Tensor) -> _Folding:
         """Add the columns of a layer, whose rows over the kept columns are given; ``kept`` (U,): which stay ReLUs."""
         count, wide = len(layer), self.moved.shape[1]
         side = torch.where(layer.lower >= 0, layer.sides[1], layer.sides[0]).double().masked_fill(kept, 0.0)
@@ -105,7 +105,7 @@ class _Columns:
         steepest = max(1.0, *(abs(s) for s in layer.sides))
         reach = torch.maximum(layer.lower.abs(), layer.upper.abs()).double()
         before = torch.cat([self.moved, self.moved.new_zeros(len(self.moved), len(index))], 1)
-        return _Columns(
+        return _Folding(
             torch.cat([before, moved]),
             torch.cat([self.constant, side * middle]),
             torch.cat([self.error, lost.masked_fill(kept, 0.0)]),
@@ -117,7 +117,7 @@ def folded(reduced: Reduced) -> Reduced:
     """Return the network without the ReLUs that have one sign; the same if something between them is not affine."""
     if any(rows.low is not rows.up for rows in (reduced.outputs, *(layer.rows for layer in reduced.layers))):
         return reduced
-    columns, layers = _Columns.of_inputs(reduced), list[Layer]()
+    columns, layers = _Folding.of_inputs(reduced), list[Layer]()
     for layer in reduced.layers:
         rows, kept = columns.rows(layer.rows), (layer.lower < 0) & (layer.upper > 0)
         kept = kept | layer.lower.isnan() | layer.upper.isnan()
