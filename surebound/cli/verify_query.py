@@ -148,9 +148,11 @@ def _decided(
     began = time.monotonic()
     with loading():
         from surebound.graph.onnx.file import read_model
+        from surebound.kernels import keep_memory
         from surebound.vnnlib.solve import decide
         from surebound.vnnlib.text import read_query
 
+    keep_memory()  # one backward pass after another needs the same arrays
     query = read_query(query_file)
     if explain:
         from surebound.cli.explain import query_question

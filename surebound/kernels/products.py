@@ -24,6 +24,8 @@ LARGEST = 2**31 - 1
 SHORTEST = 16
 #: Up to so many input channels the usual kernels leave most of a vector empty when they compute their gradient.
 FEW_CHANNELS = 12
+#: Of images of so many positions PyTorch's gradients in float64, a small product for each, take twice as long.
+SMALL_IMAGE = 16
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ def _product_input(g: Tensor, size: Sequence[int], w: Tensor, conv: Conv) -> Ten
     few = w.shape[1] <= FEW_CHANNELS and w[0].numel() <= 8 * w.shape[0]  # not much larger than g itself
     if conv.ungrouped and few and g.is_cpu:
         return by_windows(g, size, w, conv)
+    if conv.ungrouped and g.is_cpu and g.dtype == torch.float64 and g[0, 0].numel() <= SMALL_IMAGE:
+        return by_windows(g.contiguous(memory_format=torch.channels_last), size, w, conv)
     sizes = zip(size, g.shape[2:], w.shape[2:], conv.stride, conv.pad, conv.dilation, strict=True)
     # What the convolution's stride left over at the far end gets 0.
     left_over = [n - ((o - 1) * s - 2 * p + d * (k - 1) + 1) for n, o, k, s, p, d in sizes]

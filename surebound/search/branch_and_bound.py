@@ -30,7 +30,7 @@ from surebound.graph import Program
 from surebound.interval import Interval
 from surebound.numerics import Soundness, proved
 from surebound.search.question import Finding, Proof, Question
-from surebound.search.rule import INPUTS, Budget, decided_by_signs, schedule, ways
+from surebound.search.rule import INPUTS, PARTS, Budget, decided_by_signs, schedule, ways
 from surebound.search.workspace import Workspace
 
 
@@ -200,14 +200,21 @@ class _Search:
         tree.settle(explore(splitter, splitter.roots(), tree))
         return dataclasses.replace(tree.finding(Proof.of(question.mode)), evidence=splitter.evidence())
 
+    def by_parts(self) -> Finding:
+        """Split boxes of networks that are dear to bound, and signs within their parts."""
+        return self._by_box(lambda number, question: self._parts(number, question))
+
     def by_signs(self, budget: Budget) -> Finding:
         """Split signs, box by box: each has a reduced network of its own."""
+        return self._by_box(lambda number, question: self._group(number, question, budget))
+
+    def _by_box(self, decide: Callable[[int, Question], Finding]) -> Finding:
         margins = torch.full((len(self.question.cases),), math.inf, dtype=torch.float64)
         worst = Finding(margins, Proof.DEPLOYED)
         for number, places in self.question.cases.groups():
             if self.end <= time.monotonic():  # a reduction each: many boxes would take long after the time
                 return dataclasses.replace(worst, timed_out=True)
-            found = self._group(number, self.question[places], budget)
+            found = decide(number, self.question[places])
             if found.margins is not None:
                 margins[places] = found.margins
             evidence = {int(places[case]): each for case, each in found.evidence.items()}
@@ -222,6 +229,19 @@ class _Search:
             if found.witness is not None:
                 return dataclasses.replace(worst, witness=found.witness)
         return worst
+
+    def _parts(self, number: int, question: Question) -> Finding:
+        from surebound.search.parts import PartSearch
+        from surebound.search.signs.splitter import SignSplitter
+
+        tree = Tree.of(len(question.cases), self.end, Budget(self.options.domains))
+        box = question.cases.interval(number)
+        program, rest = self.workspace.program(box.lower), (number, question, self.workspace, self.options, tree)
+        # Rounding does not shrink with the parts: coefficients in float64.
+        whole = SignSplitter.over(program, box, question.mode, *rest, wide=True)
+        parts = PartSearch(whole.reduced, lambda reduced: SignSplitter(reduced, *rest), tree)
+        parts.run(torch.arange(len(question.cases)))
+        return tree.finding(Proof.of(question.mode))
 
     def _group(self, number: int, question: Question, budget: Budget) -> Finding:
         """Search for a proof of the question's mode; if rounding forbids that, for one over the reals in float64."""
@@ -285,7 +305,10 @@ def search(question: Question, workspace: Workspace, options: Options, splits: t
             if run.end <= time.monotonic():
                 return dataclasses.replace(known, timed_out=True)
             limited = dataclasses.replace(most, open=min(most.open, options.domains)) if way != INPUTS else most
-            found = run.by_inputs(limited) if way == INPUTS else run.by_signs(limited)
+            if way == INPUTS and most is PARTS and not question.certify:
+                found = run.by_parts()
+            else:
+                found = run.by_inputs(limited) if way == INPUTS else run.by_signs(limited)
             known = _better(known, found)
             if found.witness is not None or found.timed_out or _all_proved(found):
                 return found

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 import surebound as sb
-from surebound.bounds.linear.alpha import Adam
 from surebound.bounds.linear.backward import Relaxed, intersect
 from surebound.bounds.linear.intermediate import relax
 from surebound.bounds.reduced import reduction
@@ -19,12 +18,13 @@ from surebound.bounds.reduced.network import Reduced, Rows
 from surebound.bounds.reduced.parts import parts, tiles
 from surebound.bounds.reduced.passes import bounds_of_rows
 from surebound.bounds.reduced.reduction import reduce_relaxed
+from surebound.bounds.reduced.swing import Swing
 from surebound.bounds.reduced.window_rows import rows_by_windows
 from surebound.graph import program_of
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 
-ADAM = Adam(steps=20, alpha_rate=0.1, decay=0.96)
+SWING = Swing()
 
 
 def dense() -> nn.Sequential:
@@ -58,7 +58,7 @@ def reductions(build: str, refine: object = None) -> tuple[nn.Sequential, Interv
 
 
 def optimise(source: str, place: Tensor, reduced: Reduced) -> Interval:
-    return optimised_bounds(reduced, ADAM, 1 << 20)
+    return optimised_bounds(reduced, SWING, 1 << 20)
 
 
 def inside(net: nn.Sequential, box: Interval, relaxed: Relaxed, count: int = 300) -> None:
@@ -90,7 +90,7 @@ def test_optimised_bounds_hold_and_are_never_looser(build: str) -> None:
 def test_the_exact_range_of_a_small_network_is_inside() -> None:
     """The maximum over a box of a ReLU network is the largest of its linear pieces' maxima."""
     net, box, reduced, _ = reductions("dense", optimise)
-    found = optimised_bounds(reduced, ADAM, 1 << 20)
+    found = optimised_bounds(reduced, SWING, 1 << 20)
     grid = torch.linspace(0, 1, 21)
     t = torch.tensor(list(itertools.product(grid.tolist(), repeat=3)))
     z = net(box.lower + t * (box.upper - box.lower))
@@ -104,7 +104,7 @@ def test_the_exact_range_of_a_small_network_is_inside() -> None:
 
 def test_memory_changes_no_bound() -> None:
     reduced = reductions("dense")[2]
-    many, few = optimised_bounds(reduced, ADAM, 1 << 20), optimised_bounds(reduced, ADAM, 1)
+    many, few = optimised_bounds(reduced, SWING, 1 << 20), optimised_bounds(reduced, SWING, 1)
     torch.testing.assert_close(many.upper, few.upper, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(many.lower, few.lower, rtol=1e-5, atol=1e-5)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -10,8 +11,9 @@ from torch import Tensor, nn
 
 from surebound.errors import InputError
 from surebound.interval import Interval
+from surebound.numerics import Soundness
 from surebound.region import LinfBall
-from surebound.search import branch_and_bound, inputs, rule
+from surebound.search import branch_and_bound, inputs, parts, rule
 from surebound.search.branch_and_bound import Options, search
 from surebound.search.inputs import InputSplitter
 from surebound.search.question import Cases, Finding, Question
@@ -196,8 +198,8 @@ def test_dear_boxes_are_cut_before_they_are_bounded(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         inputs, "relax", lambda p, b, *rest, **named: sizes.append(len(b.lower)) or real(p, b, *rest, **named)
     )
-    with Workspace(net) as workspace:
-        found = search(question, workspace, Options(seconds=600))
+    with Workspace(net) as workspace:  # without a certificate, one reduction serves all parts (below)
+        found = search(replace(question, certify=True), workspace, Options(seconds=600))
     assert found.margins is not None and bool((found.margins <= 0).all())
     assert sizes[0] == 2
     assert bool((rows.double() + cases.d[:, 0] <= found.margins).all())
@@ -213,3 +215,48 @@ def test_a_dear_box_is_not_begun_without_time_for_it(monkeypatch: pytest.MonkeyP
         batch = splitter.roots()
         assert splitter.advance(batch, tree) is batch
     assert tree.left <= 0 and float(tree.settled) == -torch.inf  # and so no proof
+
+
+def hidden_peak(count: int) -> tuple[nn.Sequential, Tensor, float]:
+    """A network of ``count`` inputs, of which three matter, and its largest first output over the box, by a grid."""
+    net = tiny_net([count, 16, 16, 2], 5, scale=2.0)
+    with torch.no_grad():
+        net[0].weight[:, 3:] *= 1e-6
+    grid = torch.cartesian_prod(*[torch.linspace(0.1, 0.9, 41)] * 3)
+    x = torch.cat([grid, torch.full((len(grid), count - 3), 0.5)], 1)
+    z = net(x)
+    return net, x[(z[:, 1] - z[:, 0]).argmax()], float((z[:, 1] - z[:, 0]).max())
+
+
+@pytest.mark.parametrize("patience", [0.0, 1.0])
+@pytest.mark.parametrize("mode", [Soundness.REAL, Soundness.DEPLOYED])
+def test_parts_of_a_dear_box_prove_what_holds_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, mode: Soundness, patience: float
+) -> None:
+    """A row a little below 0 everywhere is proved; one that is above 0 at one point of a grid is not."""
+    monkeypatch.setattr(rule, "DEAR", 0)
+    monkeypatch.setattr(parts, "GAIN", patience)  # 0: bounds inside are optimised when a cut does not help; 1: at once
+    count = 9
+    net, peak, top = hidden_peak(count)
+    x = torch.full((1, count), 0.5)
+    box = Interval(x - 0.4, x + 0.4)
+    seen, real = list[tuple[Tensor, Tensor]](), parts.narrowed
+    monkeypatch.setattr(parts, "narrowed", lambda r, low, up, *rest: seen.append((low, up)) or real(r, low, up, *rest))
+    for above, holds in ((0.05, True), (-0.01, False)):
+        cases = Cases.over(box, torch.tensor([[[-1.0, 1.0]]]), torch.tensor([[-top - above]]))
+
+        def confirm(point: Tensor, number: int, cases: Cases = cases) -> Tensor | None:
+            inside = point.float().clamp(box.lower, box.upper)
+            return inside[0] if float(cases.smallest(net(inside))) > 0 else None
+
+        unknown = torch.full((1,), torch.inf, dtype=torch.float64)
+        question = Question(cases, torch.arange(1), unknown, confirm, mode)
+        with Workspace(net) as workspace, torch.no_grad():
+            end = branch_and_bound.time.monotonic() + 600
+            found = branch_and_bound._Search(question, workspace, Options(), end).by_parts()
+        assert found.margins is not None
+        assert bool((found.margins <= 0).all()) == holds
+        assert (found.witness is None) == holds
+        if holds:
+            assert any(bool(((low <= peak) & (peak <= up)).all()) for low, up in seen), "the part with the peak"
+            assert sum(bool((low == box.lower[0]).all()) for low, _ in seen) >= 1

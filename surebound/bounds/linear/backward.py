@@ -44,7 +44,7 @@ from surebound.numerics import (
     unit_roundoff,
 )
 from surebound.rules.relax.gradient import largest
-from surebound.rules.relax.lines import Index, Lines, Relaxation, Slopes
+from surebound.rules.relax.lines import Index, Lines, Pulled, Relaxation, Slopes
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,27 @@ class Form:
     coefficients: Tensor  # (S, B, *value)
     offset: Tensor  # (S, B), float64
     recorded: Mapping[str, Tensor]  # coefficients at the values that were asked for, (S, B, *value)
+
+
+@dataclass
+class Opposite:
+    """What a pass of minus the same rows would add to the offsets, as long as it only meets affine steps.
+
+    Between them coefficients of minus the rows are minus the coefficients, and need no pass of their own.
+    """
+
+    offsets: list[Tensor] = field(default_factory=list)  # (S, B) each
+    affine: bool = True
+
+    def add(self, step: Relaxation, a: Tensor, pulled: Pulled) -> None:
+        """Note a step that took coefficients a (S, B, *value) back."""
+        if isinstance(step, AffineStep):
+            self.offsets.append(step.opposite(a, pulled.coefficients[0]))
+        elif isinstance(step, Lines) and step.exact:
+            flat = not any(bool(each.any()) for each in step.intercepts)  # then only underflow costs something
+            self.offsets.append(step.absolute.expand(a.shape[:2]) if flat else step.pull(-a).offset)
+        else:
+            self.affine = False
 
 
 @dataclass(frozen=True)
@@ -154,17 +175,20 @@ class Relaxed:
         stop: str | None = None,
         record: Collection[str] = (),
         priced: Mapping[str, Tensor] | None = None,
+        opposite: Opposite | None = None,
     ) -> Form:
         """Bound a.start + offset, a (S, B, *start), offset (S, B), by the value ``stop`` (the input by default).
 
         alphas: lower slopes by activation, (B, *value) or (S, B, *value); clamped to [0, 1] here.
         betas:  multipliers of the splits by activation, same shapes; clamped to >= 0 here.
         priced: by name of an affine call, what it adds to the offset (S, B), if already computed.
+        opposite: filled with what minus the rows would add to their offsets; no splits, no slopes.
         """
         alphas, betas, priced = alphas or {}, betas or {}, dict(priced or {})
         target = stop or self.program.graph.input
         recorded, offsets = dict[str, Tensor](), [offset.double()]
         found, dtype = {start: a}, a.dtype
+        paid = [offsets] if opposite is None else [offsets, opposite.offsets]  # rounding costs both the same
         del a  # it may be large: nobody holds it but the walk
 
         def visit(node: Node, a: Tensor) -> list[tuple[str, Tensor]]:
@@ -174,7 +198,7 @@ class Relaxed:
             split = node.name in betas and node.name in self.splits
             sources = self.constants.sources(node)
             if isinstance(step, Lines):
-                price = None if split else self._price(sources[0], target)
+                price = None if split or opposite is not None else self._price(sources[0], target)
                 pulled = step.pull(a, alphas.get(node.name), price)
                 if pulled.priced is not None:
                     priced[sources[0]] = pulled.priced
@@ -183,18 +207,24 @@ class Relaxed:
             else:
                 pulled = step.pull(a, alphas.get(node.name))
             offsets.append(pulled.offset)
+            if opposite is not None:
+                opposite.add(step, a, pulled)
             terms = list(zip(sources, pulled.coefficients, strict=True)) if pulled.coefficients else []
             if step.owes:
                 for source, coefficients in terms:
                     if split or source == target or not self.pays(source):
-                        offsets.append(self._rounding(source, coefficients, step.owes))
+                        lost = self._rounding(source, coefficients, step.owes)
+                        for each in paid:
+                            each.append(lost)
             if split:
                 terms.append((sources[0], betas[node.name].clamp(min=0) * self.splits[node.name]))
             return terms
 
         def add(source: str, a: Tensor, b: Tensor) -> Tensor:
             total = a + b
-            offsets.append(self._rounding(source, total, 2 * unit_roundoff(total.dtype)))
+            lost = self._rounding(source, total, 2 * unit_roundoff(total.dtype))
+            for each in paid:
+                each.append(lost)
             return total
 
         backward(self.program.graph.steps, found, visit, add, target)
@@ -203,7 +233,7 @@ class Relaxed:
             found[target] = offset.new_zeros(shape, dtype=dtype)
         if target in record:
             recorded[target] = found[target]
-        return Form(found[target], self._total(offsets), recorded)
+        return Form(found[target], self.total(offsets), recorded)
 
     def _price(self, source: str, target: str) -> Price | None:
         """Return what a value's affine step multiplies its coefficients with, if these come from one place."""
@@ -213,7 +243,7 @@ class Relaxed:
         shared = step.recentre is None or self.batch == 1  # what lines can sum in the same pass
         return step.price if shared else None
 
-    def _total(self, offsets: list[Tensor]) -> Tensor:
+    def total(self, offsets: list[Tensor]) -> Tensor:
         """Sum offsets (S, B), rounded up."""
         if self.mode is Soundness.NONE:
             return torch.stack(offsets).sum(0)

@@ -113,6 +113,15 @@ class AffineStep:
             offset = add_up(offset, rows.dot(coefficients, self.recentre))
         return Pulled((coefficients,), offset)
 
+    def opposite(self, a: Tensor, coefficients: Tensor) -> Tensor:
+        """Return the offsets (S, B) that minus a (S, B, *out) would add; ``coefficients``: W^T a."""
+        price, offset = self.price, torch.zeros(a.shape[:2], dtype=torch.float64, device=a.device)
+        if price is not None:
+            offset = rows.dot(a, _mirrored(price))
+        if self.recentre is not None:
+            offset = add_up(offset, rows.dot(coefficients, _mirrored(self.recentre)))
+        return offset
+
     def _adjoint(self, a: Tensor, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """Return W^T a (S, B, *in). Its shape is checked, because compiled passes over it check nothing."""
         in_shape = torch.Size((a.shape[1], *self.in_shape[1:]))
@@ -246,6 +255,11 @@ class AffineStep:
         limit = math.inf if network is None else torch.finfo(network).max / 4
         size, under = rounding.grow(size, bias, x, rate, smallest, limit)
         return dataclasses.replace(self, error=size, absolute=2.0 * math.prod(size.shape[1:]) * under)
+
+
+def _mirrored(price: rows.Price) -> rows.Price:
+    """Return what minus the coefficients cost."""
+    return dataclasses.replace(price, plain=None if price.plain is None else -price.plain)
 
 
 def _compressed(constant: Tensor) -> Tensor:

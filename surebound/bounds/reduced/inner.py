@@ -12,10 +12,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from surebound.bounds.linear.alpha import Adam
-from surebound.bounds.reduced.descent import descend
 from surebound.bounds.reduced.network import Reduced
 from surebound.bounds.reduced.passes import Multipliers, Passes
+from surebound.bounds.reduced.swing import Swing, swung
 from surebound.interval import Interval
 from surebound.numerics import nothing_known, round_up
 
@@ -27,7 +26,7 @@ _GOAL = -1e-4  # heuristic: when to stop
 
 
 def optimised_bounds(
-    reduced: Reduced, adam: Adam, memory: int, note: Callable[[Tensor], None] | None = None
+    reduced: Reduced, swing: Swing, memory: int, note: Callable[[Tensor], None] | None = None
 ) -> Interval:
     """Bound the reduced network's outputs (R,) soundly, the slopes of each end optimised for itself.
 
@@ -38,16 +37,18 @@ def optimised_bounds(
     fast, exact = (Passes(reduced, dtype) for dtype in (torch.float32, torch.float64))
     slopes = torch.cat([layer.slope for layer in reduced.layers]).float() if reduced.layers else a.new_zeros(0).float()
     at_once = max(1, memory // (_LIVE * 8 * max(1, exact.columns)))
-    found = [_upper(fast, exact, a[i], offset[i], slopes, adam) for i in torch.split(torch.arange(2 * count), at_once)]
+    found = [_upper(fast, exact, a[i], offset[i], slopes, swing) for i in torch.split(torch.arange(2 * count), at_once)]
     if note is not None:
         note(torch.cat([alphas for _, alphas in found]).reshape(2, count, -1))
     upper = round_up(nothing_known(torch.cat([bound for bound, _ in found])), reduced.lower.dtype)
     return Interval(-upper[count:], upper[:count])
 
 
-def _upper(fast: Passes, exact: Passes, a: Tensor, offset: Tensor, slopes: Tensor, adam: Adam) -> tuple[Tensor, Tensor]:
+def _upper(
+    fast: Passes, exact: Passes, a: Tensor, offset: Tensor, slopes: Tensor, swing: Swing
+) -> tuple[Tensor, Tensor]:
     """Bound a.v + offset, a (R, V), offset (R,), from above, starting from slopes (U,): (R,) float64, slopes (R, U)."""
-    alphas = slopes.repeat(len(a), 1)
-    start = Multipliers(torch.zeros(alphas.shape, dtype=torch.int8), alphas, torch.zeros_like(alphas))
-    best, _ = descend(fast, a.float(), offset.float(), start, adam, _GOAL)
-    return exact.upper(exact.pull(a.double(), offset, best.to(torch.float64))), best.alphas
+    found = swung(fast, a.float(), offset.float(), slopes, swing, _GOAL)
+    wide = found.double()
+    unsplit = Multipliers(torch.zeros(wide.shape, dtype=torch.int8), wide, torch.zeros_like(wide))
+    return exact.upper(exact.pull(a.double(), offset, unsplit)), found

@@ -66,6 +66,7 @@ class _Layer:
     low: Tensor
     up_offset: Tensor
     low_offset: Tensor
+    middle: Tensor | None  # (U,) between the offsets: for passes that are not sound, where ``low`` is ``up``
     chord: Tensor
     top: Tensor
     bottom: Tensor
@@ -121,15 +122,19 @@ class Passes:
             if layer.at.start >= given:
                 continue
             own = work[:, layer.at]
-            known[number] = lines = _Lines.of(layer, m)
+            known[number] = lines = _Lines.of(layer, m, sound=size is not None)
             positive = own.clamp(min=0)
             negative = own - positive
             p = torch.addcmul(positive * lines.upper, negative, lines.lower)
             if lines.pushes is not None:
                 p = p + lines.pushes
-            up = p.clamp(min=0)
-            down = p - up
-            offset = offset + (positive * lines.top).sum(1) + up @ layer.up_offset + down @ layer.low_offset
+            offset = offset + (positive @ lines.top if lines.top.dim() == 1 else (positive * lines.top).sum(1))
+            if layer.middle is not None:
+                offset = offset + p @ layer.middle
+            else:
+                up = p.clamp(min=0)
+                down = p - up
+                offset = offset + up @ layer.up_offset + down @ layer.low_offset
             if layer.rounds:
                 offset = offset + negative @ layer.bottom
             if size is not None:
@@ -242,9 +247,10 @@ class _Lines:
     pushes: Tensor | None  # (N, U): multiplier times sign; None: nothing is split
 
     @classmethod
-    def of(cls, layer: _Layer, m: Multipliers) -> _Lines:
-        signs = m.signs[:, layer.own]
-        alphas = m.alphas[:, layer.own].clamp(layer.left, layer.right)
+    def of(cls, layer: _Layer, m: Multipliers, *, sound: bool) -> _Lines:
+        signs, alphas = m.signs[:, layer.own], m.alphas[:, layer.own]
+        if sound:  # wherever slopes come from
+            alphas = alphas.clamp(layer.left, layer.right)
         if not bool(signs.any()):
             return cls(alphas, layer.chord, layer.top, None)
         free = signs == 0
@@ -258,6 +264,7 @@ class _Lines:
 def _prepared(layer: Layer, first: int, inputs: int, largest: Tensor, dtype: torch.dtype) -> _Layer:
     rows = _in(layer.rows, dtype)
     width = rows.up.shape[1]
+    rough = dtype != torch.float64 and rows.low is rows.up
     size = torch.maximum(rows.up.abs(), rows.low.abs()) @ largest[:width]
     return _Layer(
         at=slice(first, first + len(layer)),
@@ -266,6 +273,7 @@ def _prepared(layer: Layer, first: int, inputs: int, largest: Tensor, dtype: tor
         low=rows.low,
         up_offset=rows.up_offset,
         low_offset=rows.low_offset,
+        middle=0.5 * (rows.up_offset + rows.low_offset) if rough else None,
         chord=layer.chord.to(dtype),
         top=layer.top.to(dtype),
         bottom=layer.bottom.to(dtype),
@@ -293,6 +301,8 @@ def _spread(values: list[tuple[_Layer, float]], like: Tensor) -> Tensor:
 def _applied(layer: _Layer, v: Tensor, upwards: Tensor) -> Tensor:
     """Evaluate the layer's rows at v: (N, U); their upper bounds where ``upwards``, their lower ones elsewhere."""
     width = layer.up.shape[1]
+    if layer.middle is not None:
+        return torch.addmm(layer.middle, v[:, :width], layer.up.t())
     z = v[:, :width] @ layer.up.t()
     if layer.low is not layer.up:
         z = torch.where(upwards, z, v[:, :width] @ layer.low.t())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from surebound.bounds.linear.backward import Relaxed, intersect
+from surebound.bounds.linear.backward import Form, Opposite, Relaxed, intersect
 from surebound.bounds.linear.entries import rows_at_once
 from surebound.bounds.linear.intermediate import MEMORY, relax, rounding_matters
 from surebound.bounds.linear.windows import entries_by_windows
@@ -192,21 +192,29 @@ class _Reduction:
 
         ``offset`` (2R, 1): added to the rows and to minus the rows.
         """
-        count = len(a)
-        pairs = torch.cat([a, -a])
-        cut = _without(relaxed, layers)
+        count, cut, names = len(a), _without(relaxed, layers), [layer.name for layer in layers]
         if offset is None:
-            offset = pairs.new_zeros(pairs.shape[:2], dtype=torch.float64)
-        form = cut.pull(source, pairs, offset, record=[layer.name for layer in layers])
+            offset = a.new_zeros((2 * count, a.shape[1]), dtype=torch.float64)
+        minus = Opposite([offset[count:]])
+        form = cut.pull(source, a, offset[:count], record=names, opposite=minus)
+        if minus.affine:
+            up = self._columns(form, layers)
+            return Rows(up, up, form.offset[:, 0], -cut.total(minus.offsets)[:, 0])
+        form = cut.pull(source, torch.cat([a, -a]), offset, record=names)
+        both, offset = self._columns(form, layers), form.offset[:, 0]
+        up, low = both[:count], -both[count:]
+        return Rows(up, up if torch.equal(up, low) else low, offset[:count], -offset[count:])
+
+    def _columns(self, form: Form, layers: tuple[Layer, ...]) -> Tensor:
+        """Return coefficients of the input and of the layers' entries: (R, V)."""
+        count = len(form.offset)
         columns = [form.coefficients.flatten(1)]
         for layer in layers:
             if layer.name in form.recorded:
                 columns.append(form.recorded[layer.name].flatten(1)[:, layer.place])
             else:
-                columns.append(pairs.new_zeros(len(pairs), len(layer)))
-        both, offset = torch.cat(columns, 1), form.offset[:, 0]
-        up, low = both[:count], -both[count:]
-        return Rows(up, up if torch.equal(up, low) else low, offset[:count], -offset[count:])
+                columns.append(form.coefficients.new_zeros(count, len(layer)))
+        return torch.cat(columns, 1)
 
 
 def _without(relaxed: Relaxed, layers: tuple[Layer, ...]) -> Relaxed:

@@ -13,10 +13,10 @@ import time
 import torch
 from torch import Tensor
 
-from surebound.bounds.linear.alpha import Adam
 from surebound.bounds.linear.intermediate import MEMORY
 from surebound.bounds.reduced.inner import optimised_bounds
 from surebound.bounds.reduced.network import Reduced
+from surebound.bounds.reduced.swing import Swing
 from surebound.certificates.evidence import InnerSlopes
 from surebound.interval import Interval
 from surebound.search.branch_and_bound import Tree
@@ -29,7 +29,7 @@ _LONG = 5.0
 #: The part of the time that is left which bounds inside the network may take.
 _SHARE = 0.3
 
-_ADAM = Adam(steps=20, alpha_rate=0.1, decay=0.96)
+_SWING = Swing(steps=12, decay=0.85)
 
 
 class InnerBounds:
@@ -65,4 +65,4 @@ class InnerBounds:
         def note(slopes: Tensor) -> None:
             self.found.append(InnerSlopes(source, place.numpy(), layers, slopes.double().numpy()))
 
-        return optimised_bounds(reduced, _ADAM, MEMORY, note if self._certify else None)
+        return optimised_bounds(reduced, _SWING, MEMORY, note if self._certify else None)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from surebound.attack.reduced import ReducedAttack
+from surebound.bounds.linear.alpha import Adam
 from surebound.bounds.reduced.descent import descend
 from surebound.bounds.reduced.network import Reduced
 from surebound.bounds.reduced.passes import Multipliers, Pass, Passes
@@ -129,13 +130,9 @@ class SignSplitter:
         if tree.witness is not None or not len(batch):
             return batch if len(batch) else None
         adam = self.options.root if bool(torch.isinf(batch.upper).any()) else self.options.node
-        row = self._row(self.fast, batch)
-        best, gaps = descend(self.fast.passes, row.a, row.offset, batch.m, adam, goal=_GOAL)
-        batch, found = self._bounded(dataclasses.replace(batch, m=best))
-        index = self._open(batch)
-        if not len(index):
+        batch, found, gaps = self._improved(batch, adam)
+        if not len(batch):
             return None
-        batch, found, gaps = batch[index], found.select(index), gaps[index]
         tree.witness = self.attack(self.exact.passes.corner(found), batch.case)
         if tree.witness is None and tree.seen >= PROGRAMS_AFTER:
             batch, found, gaps = self._by_programs(batch, found, gaps)
@@ -150,6 +147,22 @@ class SignSplitter:
         if not len(keep):
             return None
         return self._cut(batch[keep], found.own[keep].to(batch.m.alphas.dtype), gaps[keep])
+
+    def bounded_roots(self, cases: Tensor) -> tuple[Domains, Pass]:
+        """Bound some cases (N,) as a whole; settle what is proved, return the others; attack them."""
+        self.tree.seen += len(cases)
+        batch, found, _ = self._improved(self.roots()[cases], self.options.root)
+        if len(batch):
+            self.tree.witness = self.attack(self.exact.passes.corner(found), batch.case)
+        return batch, found
+
+    def _improved(self, batch: Domains, adam: Adam) -> tuple[Domains, Pass, Tensor]:
+        """Bound sub-problems by optimised multipliers and settle what is proved; return the others, with their gaps."""
+        row = self._row(self.fast, batch)
+        best, gaps = descend(self.fast.passes, row.a, row.offset, batch.m, adam, goal=_GOAL)
+        batch, found = self._bounded(dataclasses.replace(batch, m=best))
+        index = self._open(batch)
+        return batch[index], found.select(index), gaps[index]
 
     def _cut(self, batch: Domains, own: Tensor, gaps: Tensor) -> Domains:
         """Cut sub-problems where most follows from it if something does, else where the bound gains most."""

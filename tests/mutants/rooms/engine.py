@@ -2,6 +2,7 @@
 
 from tests.mutants.fault import Mutant as M
 
+NARROW = ("tests/bounds/test_narrowing.py",)
 REDUCED, MARGINS = ("tests/bounds/test_reduced.py",), ("tests/bounds/test_margins.py",)
 ENDS, SUMS = ("tests/kernels/test_ends.py", "tests/test_region.py"), ("tests/kernels/test_sums.py",)
 ROWS = ("tests/kernels/test_rows.py", "tests/kernels/test_sums.py")
@@ -15,10 +16,20 @@ FAULTS = [
     ),
     M(
         "bounds/reduced/passes.py",
-        "m.alphas[:, layer.own].clamp(layer.left, layer.right)",
-        "m.alphas[:, layer.own]",
+        "alphas = alphas.clamp(layer.left, layer.right)",
+        "pass",
         REDUCED,
     ),
+    M("bounds/reduced/narrowing.py", "torch.maximum(*ends).clamp(min=0)", "torch.zeros_like(chord)", NARROW),
+    M(
+        "bounds/reduced/narrowing.py",
+        "slightly_up(a.abs() @ (error + size * rate) + offsets * rate) + UNDERFLOW",
+        "0 * offsets",
+        NARROW,
+    ),
+    M("bounds/reduced/narrowing.py", "a.abs() @ (error + size * rate)", "a.abs() @ (size * rate)", NARROW),
+    M("bounds/reduced/narrowing.py", "torch.where(layer.lower >= 0,", "torch.where(layer.lower >= -1,", NARROW),
+    M("bounds/linear/steps.py", "offset = rows.dot(a, _mirrored(price))", "offset = rows.dot(a, price)", NARROW),
     M("bounds/reduced/passes.py", "found.size * rate + tiny(self.dtype) * self.columns", "0 * found.size", REDUCED),
     M("bounds/reduced/passes.py", "offset = offset + negative @ layer.bottom", "offset = offset", REDUCED),
     M("bounds/reduced/passes.py", "up @ layer.up_offset + down @ layer.low_offset", "p @ layer.up_offset", REDUCED),

@@ -62,6 +62,14 @@ FAULTS = [
         (*BRANCH, "tests/search/test_questions.py"),
     ),
     M("search/inputs.py", "tree.settle(batch[~free])", "pass", BOXES),
+    M("search/parts.py", "            tree.settle(unknown[part.cases])", "            pass", BOXES),
+    M("search/parts.py", "            Part(reduced, low, reduced.upper, cases, worst, optimise),\n", "", BOXES),
+    M(
+        "search/parts.py",
+        "cases = torch.tensor([axis]), torch.unique(pool.case)",
+        "cases = torch.tensor([axis]), pool.case[:1]",
+        BOXES,
+    ),
     M(
         "search/inputs.py",
         "torch.where(relaxed.infeasible, -torch.inf, upper)",
