@@ -144,6 +144,17 @@ def test_patches_hold_wherever_they_are(net, x, size):
         assert not bool(outside.any())  # nothing but the patch is changed, not by a bit
 
 
+@pytest.mark.parametrize("pixel", [150.0, -0.5])
+def test_patches_of_other_pixels_than_those_of_the_image_are_refused(net, x, pixel):
+    """Without a clip range contents are in [0, 1]: a misread image of [0, 255] was robust against every patch."""
+    images = x.clone()
+    images[-1, 0, 0, 0] = pixel
+    for name in ("patch:2", "l0:1"):
+        with pytest.raises(InputError, match="clip range"):
+            sb.threat(name).against(net, images)
+        sb.threat(name).against(net, images, (-255, 255))
+
+
 def test_larger_patches_are_never_tighter_and_records_join_by_image(net, x):
     worst = []
     for size in (1, 2):
