@@ -144,6 +144,26 @@ def test_patches_hold_wherever_they_are(net, x, size):
         assert not bool(outside.any())  # nothing but the patch is changed, not by a bit
 
 
+def test_sizes_of_a_combination_are_exact_or_refused():
+    """A multiple of the common unit was rounded, to a smaller size than the one that was asked about."""
+    with pytest.raises(InputError, match="fewer digits"):
+        sb.threat("brightness:1/2+contrast:1/7000000000000000003")
+    asked = sb.threat("brightness:1/3+contrast:1/7")
+    region = asked.against(nn.Flatten(), torch.rand(1, 1, 2, 2), (0, 1))[1]
+    assert [asked.size * Fraction(s) for s in region.scale[0, :2].tolist()] == [Fraction(1, 3), Fraction(1, 7)]
+
+
+@pytest.mark.parametrize("pixel", [150.0, -0.5])
+def test_patches_of_other_pixels_than_those_of_the_image_are_refused(net, x, pixel):
+    """Without a clip range contents are in [0, 1]: a misread image of [0, 255] was robust against every patch."""
+    images = x.clone()
+    images[-1, 0, 0, 0] = pixel
+    for name in ("patch:2", "l0:1"):
+        with pytest.raises(InputError, match="clip range"):
+            sb.threat(name).against(net, images)
+        sb.threat(name).against(net, images, (-255, 255))
+
+
 def test_larger_patches_are_never_tighter_and_records_join_by_image(net, x):
     worst = []
     for size in (1, 2):

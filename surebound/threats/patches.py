@@ -45,6 +45,9 @@ def patch_points(images: Tensor, size: int, clip: tuple[float, float] | None) ->
     channels, height, width = images.shape[1:]
     if size > min(height, width):
         raise InputError(f"a patch of {size} x {size} pixels does not fit images of {height} x {width}")
+    if clip is None and bool(((images < 0) | (images > 1)).any()):
+        # Contents of [0, 1] would leave out the image itself: one that is misread was robust.
+        raise InputError("pixels lie outside [0, 1]: say what a patch may hold, as the clip range")
     low, high = (0.0, 1.0) if clip is None else clip
     middle = images.new_tensor((low + high) / 2)
     radius = max(Fraction(high) - Fraction(float(middle)), Fraction(float(middle)) - Fraction(low))

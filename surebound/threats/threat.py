@@ -156,7 +156,10 @@ class Combination(Threat):
                     "the first of them"
                 )
         common = math.lcm(*(part.size.denominator for part in parts))
-        unit = math.gcd(*(int(part.size * common) for part in parts))
+        sizes = [int(part.size * common) for part in parts]
+        unit = math.gcd(*sizes)
+        if any(int(float(size // (unit or 1))) != size // (unit or 1) for size in sizes):
+            raise InputError("the sizes have no common unit that is exact; give them fewer digits")
         return cls("combination", Fraction(unit, common), tuple(parts))
 
     def against(
