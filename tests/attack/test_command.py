@@ -160,6 +160,7 @@ def test_mistakes_are_explained(name, words, message):
     assert message in result.stderr
 
 
+@pytest.mark.filterwarnings("ignore::surebound.errors.UntrainedWarning")
 def test_without_data_it_says_what_to_give(name):
     result = run(f"{name}:build", "--eps", "0.1")
     assert result.exit_code == 2
