@@ -83,6 +83,7 @@ def test_the_command_tells_and_writes_json(data: Path) -> None:
     assert found["supported"] and found["unstable"][0]["of"] == 20 and len(found["methods"]) == 5
 
 
+@pytest.mark.filterwarnings("ignore::surebound.errors.UntrainedWarning")
 def test_what_is_not_supported_has_a_place_and_a_remedy(data: Path) -> None:
     shown = run("doctor", f"{__name__}:Odd", "--data", data)
     assert shown.exit_code == 1

@@ -213,6 +213,7 @@ class TestMetricsFile:
             MetricsFile(tmp_path / "none" / "metrics.jsonl").progressed(self.progress(1))
 
 
+@pytest.mark.filterwarnings("ignore::surebound.errors.UntrainedWarning")  # factories draw their weights
 class TestTarget:
     def test_a_run(self, finished: Path) -> None:
         target = load_target(str(finished))
