@@ -1,91 +1,120 @@
-/* Convolutions of images with channels innermost and their two gradients, in tiles of 6 positions by 16 channels.
+/* Convolutions of images with channels innermost and their two gradients, in tiles of HIGH positions by BROAD channels.
 
-   The windows of one row of a kernel run on in memory, kw c numbers, and so do 16 channels of an output: a tile needs no
-   rearranged copy of the images. Products and sums may be contracted. Nothing depends on the number of threads. */
+   The windows of one row of a kernel run on in memory, kw c numbers, and so do BROAD channels of an output: a tile needs no
+   rearranged copy of the images. A matrix is a window of one pixel, its rows the positions of one image. Products and sums
+   may be contracted. Nothing depends on the number of threads. */
 #ifdef __clang__
 #pragma STDC FP_CONTRACT ON
 #else
 #pragma GCC optimize("fp-contract=fast")
 #endif
 
-/* Do they pay on this processor? They are written for sixteen registers of eight numbers; with wider ones the usual kernels
-   are faster. */
+/* A tile's sums fill half to three quarters of the registers: 32 of 16 numbers, or 16 of 8. */
+#ifdef __AVX512F__
+#define ACROSS 16
+#define HIGH 8
+typedef float across __attribute__((vector_size(64), aligned(4), may_alias));
+#define EACH_TILE(M, P) M(1, P) M(2, P) M(3, P) M(4, P) M(5, P) M(6, P) M(7, P) M(8, P)
+#define TILES(NAME, P) {NULL, NAME##_1_##P, NAME##_2_##P, NAME##_3_##P, NAME##_4_##P, NAME##_5_##P, NAME##_6_##P, NAME##_7_##P, NAME##_8_##P}
+#else
+#define ACROSS 8
+#define HIGH 6
+typedef eight across;
+#define EACH_TILE(M, P) M(1, P) M(2, P) M(3, P) M(4, P) M(5, P) M(6, P)
+#define TILES(NAME, P) {NULL, NAME##_1_##P, NAME##_2_##P, NAME##_3_##P, NAME##_4_##P, NAME##_5_##P, NAME##_6_##P}
+#endif
+#define BROAD (2 * ACROSS)
+
+/* Do they pay on this processor? They are written for vectors of at least eight numbers and fused multiply-adds. */
 int64_t surebound_products_pay(int64_t threads) {
     (void)threads;
-#if defined(__AVX2__) && defined(__FMA__) && !defined(__AVX512F__)
+#if defined(__AVX2__) && defined(__FMA__)
     return 1;
 #else
     return 0;
 #endif
 }
 
+/* And those of matrices? On processors with wider vectors the usual library may use half of them (MKL on AMD's). */
+int64_t surebound_matrices_pay(int64_t threads) {
+    (void)threads;
+    return ACROSS == 16;
+}
+
 typedef struct {
     int64_t h, w, c, oh, ow, o, kh, kw, sy, sx, py, px;
 } Shape;
 
-#define UNROLL _Pragma("GCC unroll 6")
-#define AT(p) (*(eight *)(p))
-#define OF(p) (*(const eight *)(p))
+#define UNROLLED _Pragma("GCC unroll 12")
+#define PUT(p) (*(across *)(p))
+#define GET(p) (*(const across *)(p))
 
-/* COUNT positions: windows of `rows` x `run` numbers at x + at[k], rows `apart`, times w (rows run, 16), added to (COUNT, 16). */
-#define FORWARD(COUNT)                                                                                                        \
-    static __attribute__((noinline)) void forward_##COUNT(const float *x, const int32_t *at, int64_t rows, int64_t run,       \
-                                                          int64_t apart, const float *w, float *to, int64_t step) {           \
-        eight sum[COUNT][2];                                                                                                  \
+/* COUNT positions, PARTS vectors: windows of `rows` x `run` numbers at x + at[k], rows `apart`, times w (rows run, BROAD),
+   added to (COUNT, PARTS ACROSS). */
+#define FORWARD(COUNT, PARTS)                                                                                                 \
+    static __attribute__((noinline)) void forward_##COUNT##_##PARTS(const float *x, const int32_t *at, int64_t rows,          \
+                                                                    int64_t run, int64_t apart, const float *w, float *to,   \
+                                                                    int64_t step) {                                           \
+        across sum[COUNT][PARTS], v[PARTS];                                                                                   \
         const float *from[COUNT];                                                                                             \
-        UNROLL for (int k = 0; k < COUNT; k++) {                                                                              \
-            from[k] = x + at[k], sum[k][0] = OF(to + k * step), sum[k][1] = OF(to + k * step + 8);                            \
+        UNROLLED for (int k = 0; k < COUNT; k++) {                                                                              \
+            from[k] = x + at[k];                                                                                              \
+            UNROLLED for (int q = 0; q < PARTS; q++) sum[k][q] = GET(to + k * step + q * ACROSS);                                \
         }                                                                                                                     \
         for (int64_t y = 0; y < rows; y++) {                                                                                  \
-            for (int64_t i = 0; i < run; i++, w += 16) {                                                                      \
-                eight a = OF(w), b = OF(w + 8);                                                                               \
-                UNROLL for (int k = 0; k < COUNT; k++) sum[k][0] += from[k][i] * a, sum[k][1] += from[k][i] * b;              \
+            for (int64_t i = 0; i < run; i++, w += BROAD) {                                                                   \
+                UNROLLED for (int q = 0; q < PARTS; q++) v[q] = GET(w + q * ACROSS);                                             \
+                UNROLLED for (int k = 0; k < COUNT; k++)                                                                        \
+                    UNROLLED for (int q = 0; q < PARTS; q++) sum[k][q] += from[k][i] * v[q];                                    \
             }                                                                                                                 \
-            UNROLL for (int k = 0; k < COUNT; k++) from[k] += apart;                                                          \
+            UNROLLED for (int k = 0; k < COUNT; k++) from[k] += apart;                                                          \
         }                                                                                                                     \
-        UNROLL for (int k = 0; k < COUNT; k++) AT(to + k * step) = sum[k][0], AT(to + k * step + 8) = sum[k][1];              \
+        UNROLLED for (int k = 0; k < COUNT; k++)                                                                                \
+            UNROLLED for (int q = 0; q < PARTS; q++) PUT(to + k * step + q * ACROSS) = sum[k][q];                                \
     }
 
-/* COUNT positions: g (COUNT, o) times w (o, 16), added to 16 numbers at x + at[k], which may overlap. */
-#define INPUT(COUNT)                                                                                                          \
-    static __attribute__((noinline)) void input_##COUNT(const float *g, int64_t o, const float *w, float *x,                  \
-                                                        const int32_t *at) {                                                  \
-        eight sum[COUNT][2] = {{{0}}};                                                                                        \
+/* COUNT positions: g (COUNT, o) times w (o, BROAD), added to PARTS vectors at x + at[k], which may overlap. */
+#define INPUT(COUNT, PARTS)                                                                                                   \
+    static __attribute__((noinline)) void input_##COUNT##_##PARTS(const float *g, int64_t o, int64_t n, const float *w,       \
+                                                                  float *x, const int32_t *at) {                              \
+        across sum[COUNT][PARTS] = {{{0}}}, v[PARTS];                                                                         \
         const float *from[COUNT];                                                                                             \
-        UNROLL for (int k = 0; k < COUNT; k++) from[k] = g + k * o;                                                           \
-        for (int64_t i = 0; i < o; i++, w += 16) {                                                                            \
-            eight a = OF(w), b = OF(w + 8);                                                                                   \
-            UNROLL for (int k = 0; k < COUNT; k++) sum[k][0] += from[k][i] * a, sum[k][1] += from[k][i] * b;                  \
+        UNROLLED for (int k = 0; k < COUNT; k++) from[k] = g + k * o;                                                           \
+        for (int64_t i = 0; i < n; i++, w += BROAD) {                                                                         \
+            UNROLLED for (int q = 0; q < PARTS; q++) v[q] = GET(w + q * ACROSS);                                                 \
+            UNROLLED for (int k = 0; k < COUNT; k++)                                                                            \
+                UNROLLED for (int q = 0; q < PARTS; q++) sum[k][q] += from[k][i] * v[q];                                        \
         }                                                                                                                     \
-        UNROLL for (int k = 0; k < COUNT; k++) {                                                                              \
-            AT(x + at[k]) += sum[k][0];                                                                                       \
-            AT(x + at[k] + 8) += sum[k][1];                                                                                   \
-        }                                                                                                                     \
+        UNROLLED for (int k = 0; k < COUNT; k++)                                                                                \
+            UNROLLED for (int q = 0; q < PARTS; q++) PUT(x + at[k] + q * ACROSS) += sum[k][q];                                   \
     }
 
-/* COUNT channels: sum over p positions of g (p, o) times x (p, 16), added to (COUNT, 16). */
-#define WEIGHT(COUNT)                                                                                                         \
-    static __attribute__((noinline)) void weight_##COUNT(const float *g, int64_t o, const float *x, int64_t p, float *to) {   \
-        eight sum[COUNT][2] = {{{0}}};                                                                                        \
-        for (int64_t i = 0; i < p; i++, g += o, x += 16) {                                                                    \
-            eight a = OF(x), b = OF(x + 8);                                                                                   \
-            UNROLL for (int k = 0; k < COUNT; k++) sum[k][0] += g[k] * a, sum[k][1] += g[k] * b;                              \
+/* COUNT channels: sum over p positions of g (p, o) times x (p, BROAD), added to (COUNT, BROAD). */
+#define WEIGHT(COUNT, PARTS)                                                                                                  \
+    static __attribute__((noinline)) void weight_##COUNT##_##PARTS(const float *g, int64_t o, const float *x, int64_t p,      \
+                                                                   float *to) {                                               \
+        across sum[COUNT][PARTS] = {{{0}}}, v[PARTS];                                                                         \
+        for (int64_t i = 0; i < p; i++, g += o, x += BROAD) {                                                                 \
+            UNROLLED for (int q = 0; q < PARTS; q++) v[q] = GET(x + q * ACROSS);                                                 \
+            UNROLLED for (int k = 0; k < COUNT; k++)                                                                            \
+                UNROLLED for (int q = 0; q < PARTS; q++) sum[k][q] += g[k] * v[q];                                              \
         }                                                                                                                     \
-        UNROLL for (int k = 0; k < COUNT; k++) {                                                                              \
-            AT(to + 16 * k) += sum[k][0];                                                                                     \
-            AT(to + 16 * k + 8) += sum[k][1];                                                                                 \
-        }                                                                                                                     \
+        UNROLLED for (int k = 0; k < COUNT; k++)                                                                                \
+            UNROLLED for (int q = 0; q < PARTS; q++) PUT(to + k * BROAD + q * ACROSS) += sum[k][q];                              \
     }
 
-#define OF_EACH_COUNT(M) M(1) M(2) M(3) M(4) M(5) M(6)
-OF_EACH_COUNT(FORWARD)
-OF_EACH_COUNT(INPUT)
-OF_EACH_COUNT(WEIGHT)
-#define TABLE(NAME) {NULL, NAME##_1, NAME##_2, NAME##_3, NAME##_4, NAME##_5, NAME##_6}
-static void (*const forward_of[])(const float *, const int32_t *, int64_t, int64_t, int64_t, const float *, float *,
-                                  int64_t) = TABLE(forward);
-static void (*const input_of[])(const float *, int64_t, const float *, float *, const int32_t *) = TABLE(input);
-static void (*const weight_of[])(const float *, int64_t, const float *, int64_t, float *) = TABLE(weight);
+EACH_TILE(FORWARD, 1)
+EACH_TILE(FORWARD, 2)
+EACH_TILE(INPUT, 1)
+EACH_TILE(INPUT, 2)
+EACH_TILE(WEIGHT, 1)
+EACH_TILE(WEIGHT, 2)
+static void (*const forward_of[2][HIGH + 1])(const float *, const int32_t *, int64_t, int64_t, int64_t, const float *, float *,
+                                             int64_t) = {TILES(forward, 1), TILES(forward, 2)};
+static void (*const input_of[2][HIGH + 1])(const float *, int64_t, int64_t, const float *, float *,
+                                           const int32_t *) = {TILES(input, 1), TILES(input, 2)};
+static void (*const weight_of[2][HIGH + 1])(const float *, int64_t, const float *, int64_t,
+                                            float *) = {TILES(weight, 1), TILES(weight, 2)};
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t tiles(int64_t n, int64_t size) { return (n + size - 1) / size; }
@@ -93,7 +122,7 @@ static int64_t tiles(int64_t n, int64_t size) { return (n + size - 1) / size; }
 /* Where the window of each position begins in an image with its border. */
 static int32_t *places(const Shape *d) {
     int64_t p = d->oh * d->ow, w = d->w + 2 * d->px;
-    int32_t *at = malloc((p + 6) * sizeof *at);
+    int32_t *at = malloc((p + HIGH) * sizeof *at);
     if (at)
         for (int64_t i = 0; i < p; i++) at[i] = (int32_t)((i / d->ow * d->sy * w + i % d->ow * d->sx) * d->c);
     return at;
@@ -109,30 +138,82 @@ static const float *with_border(const Shape *d, const float *image, float *room)
     return room;
 }
 
-/* Rows w (o, n), 16 at a time, as columns (strip, n, 16), with zeros for rows that are not there. */
-static void pack_rows(const float *w, int64_t o, int64_t n, float *to, int64_t threads) {
-#pragma omp parallel for num_threads(threads) if (o * n >= SMALL) schedule(static)
-    for (int64_t s = 0; s < tiles(o, 16); s++)
-        for (int64_t i0 = 0; i0 < n; i0 += 16) /* blocks that stay in the cache */
-            for (int64_t j = 0; j < 16; j++)
-                for (int64_t i = i0; i < least(i0 + 16, n); i++)
-                    to[(s * n + i) * 16 + j] = 16 * s + j < o ? w[(16 * s + j) * n + i] : 0.0f;
+/* Vectors as rows of a square -> its columns, by halves of halves. */
+#ifdef __clang__
+#define MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+typedef int32_t places_across __attribute__((vector_size(sizeof(float) * ACROSS)));
+#define MIX(a, b, ...) __builtin_shuffle(a, b, (places_across){__VA_ARGS__})
+#endif
+#ifdef __AVX512F__
+#define LOW_1 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30
+#define TOP_1 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31
+#define LOW_2 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
+#define TOP_2 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
+#define LOW_4 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27
+#define TOP_4 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31
+#define LOW_8 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23
+#define TOP_8 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31
+#else
+#define LOW_1 0, 8, 2, 10, 4, 12, 6, 14
+#define TOP_1 1, 9, 3, 11, 5, 13, 7, 15
+#define LOW_2 0, 1, 8, 9, 4, 5, 12, 13
+#define TOP_2 2, 3, 10, 11, 6, 7, 14, 15
+#define LOW_4 0, 1, 2, 3, 8, 9, 10, 11
+#define TOP_4 4, 5, 6, 7, 12, 13, 14, 15
+#endif
+#define SWAP(S)                                                                                                               \
+    UNROLLED for (int k = 0; k < ACROSS; k++) if (!(k & S)) {                                                                   \
+        across a = v[k], b = v[k + S];                                                                                        \
+        v[k] = MIX(a, b, LOW_##S), v[k + S] = MIX(a, b, TOP_##S);                                                             \
+    }
+
+/* The square at `from`, rows `step` apart -> its columns at `to`, `apart` from each other. */
+static inline void turn_square(const float *from, int64_t step, float *to, int64_t apart) {
+    across v[ACROSS];
+    UNROLLED for (int k = 0; k < ACROSS; k++) v[k] = GET(from + k * step);
+    SWAP(1) SWAP(2) SWAP(4)
+#ifdef __AVX512F__
+    SWAP(8)
+#endif
+    UNROLLED for (int k = 0; k < ACROSS; k++) PUT(to + k * apart) = v[k];
 }
 
-/* Rows w (o, kh, run) cut into strips of 16: (kh, strip, o, 16), with zeros after the end of a run. */
+/* Rows w (o, n), `broad` at a time, as columns (strip, n, broad), with zeros for rows that are not there. */
+static void pack_rows(const float *w, int64_t o, int64_t n, int64_t broad, float *to, int64_t threads) {
+    int64_t parts = broad / ACROSS, all = tiles(o, broad) * parts;
+#pragma omp parallel for num_threads(threads) if (o * n >= SMALL) schedule(static)
+    for (int64_t s = 0; s < all; s++) {
+        const float *rows = w + s * ACROSS * n;
+        float *columns = to + s / parts * broad * n + s % parts * ACROSS;
+        int64_t there = least(ACROSS, o - s * ACROSS), i = 0;
+        if (there == ACROSS)
+            for (; i + ACROSS <= n; i += ACROSS) turn_square(rows + i, n, columns + i * broad, broad);
+        for (; i < n; i++)
+            for (int64_t j = 0; j < ACROSS; j++) columns[i * broad + j] = j < there ? rows[j * n + i] : 0.0f;
+    }
+}
+
+/* Rows w (o, kh, run) cut into strips: (kh, strip, o, BROAD), with zeros after the end of a run. */
 static void pack_strips(const float *w, int64_t o, int64_t kh, int64_t run, float *to, int64_t threads) {
-    int64_t strips = tiles(run, 16);
+    int64_t strips = tiles(run, BROAD);
 #pragma omp parallel for num_threads(threads) if (o * kh * run >= SMALL) schedule(static)
     for (int64_t s = 0; s < kh * strips; s++)
         for (int64_t j = 0; j < o; j++) {
-            int64_t first = s % strips * 16, part = least(16, run - first);
-            float *row = to + (s * o + j) * 16;
-            if (part < 16) memset(row, 0, 16 * sizeof *row);
+            int64_t first = s % strips * BROAD, part = least(BROAD, run - first);
+            float *row = to + (s * o + j) * BROAD;
+            if (part < BROAD) memset(row, 0, BROAD * sizeof *row);
             memcpy(row, w + (j * kh + s / strips) * run + first, part * sizeof *row);
         }
 }
 
-#define CHUNK 256 /* numbers of a window at a time, about: 16 columns of the weight stay in the first cache */
+/* Numbers of a window at a time, about, from several of its rows or from one: BROAD columns of the weight stay in the first
+   cache. */
+#define ROWS 128
+#define CHUNK 256
+
+/* Into how many ranges of its p positions an image is cut, so that n images occupy all threads. */
+static int64_t ranges(int64_t n, int64_t p, int64_t threads) { return least(p, tiles(threads, n)); }
 
 /* x (n, h, w, c), weight (o, kh, kw, c) -> out (n, oh, ow, o). Not 0: no memory. */
 int64_t surebound_product(const float *x, const float *weight, const float *bias, int64_t n, int64_t h, int64_t w, int64_t c,
@@ -140,38 +221,43 @@ int64_t surebound_product(const float *x, const float *weight, const float *bias
                           int64_t px, float *out, int64_t threads) {
     Shape d = {h, w, c, oh, ow, o, kh, kw, sy, sx, py, px};
     int64_t p = oh * ow, run = kw * c, window = kh * run, image = h * w * c, wide = (w + 2 * px) * c, failed = 0;
-    int64_t strips = tiles(o, 16), many = tiles(p, 6), rows = least(kh, run < CHUNK ? CHUNK / run : 1);
-    float *packed = aligned_alloc(64, strips * window * 16 * sizeof *packed); /* (strip, window, 16) */
+    int64_t strips = tiles(o, BROAD), rows = least(kh, run < ROWS ? ROWS / run : 1), parts = ranges(n, p, threads);
+    float *packed = aligned_alloc(64, strips * window * BROAD * sizeof *packed); /* (strip, window, BROAD) */
     int32_t *at = places(&d);
     if (!packed || !at) return free(packed), free(at), 1;
-    pack_rows(weight, o, window, packed, threads);
+    pack_rows(weight, o, window, BROAD, packed, threads);
 #pragma omp parallel num_threads(threads) reduction(| : failed)
     {
         float *room = py || px ? calloc(bordered(&d), sizeof *room) : NULL;
-        failed = (py || px) && !room;
+        float *rest = o % ACROSS ? malloc(p * BROAD * sizeof *rest) : NULL; /* the last strip, not all of it outputs */
+        failed = ((py || px) && !room) || (o % ACROSS && !rest);
 #pragma omp for schedule(static)
-        for (int64_t e = 0; e < n; e++) {
+        for (int64_t job = 0; job < n * parts; job++) {
             if (failed) continue;
+            int64_t e = job / parts, begin = p * (job % parts) / parts, these = p * (job % parts + 1) / parts - begin;
             const float *from = with_border(&d, x + e * image, room);
-            float *to = out + e * p * o, line[6 * 16] = {0};
-            for (int64_t i = 0; i < p; i++)
-                for (int64_t j = 0; j < o; j++) to[i * o + j] = bias ? bias[j] : 0.0f;
-            for (int64_t s = 0; s < strips; s++)
+            for (int64_t s = 0; s < strips; s++) {
+                int64_t part = least(BROAD, o - BROAD * s), whole = part % ACROSS == 0, step = whole ? o : BROAD;
+                float *out_here = out + (e * p + begin) * o + BROAD * s, *to = whole ? out_here : rest;
+                float line[BROAD] = {0};
+                for (int64_t j = 0; bias && j < part; j++) line[j] = bias[BROAD * s + j];
+                for (int64_t i = 0; i < these; i++) {
+                    PUT(to + i * step) = GET(line);
+                    if (part > ACROSS) PUT(to + i * step + ACROSS) = GET(line + ACROSS);
+                }
                 for (int64_t y = 0; y < kh; y += rows)
-                    for (int64_t t = 0; t < many; t++) {
-                        int64_t first = p * t / many, count = p * (t + 1) / many - first, part = least(16, o - 16 * s);
-                        const float *these = packed + (s * window + y * run) * 16, *those = from + y * wide;
-                        float *place = to + first * o + 16 * s;
-                        if (part == 16) {
-                            forward_of[count](those, at + first, least(rows, kh - y), run, wide, these, place, o);
-                            continue;
+                    for (int64_t i = 0; i < run; i += run <= CHUNK ? run : CHUNK)
+                        for (int64_t t = 0, many = tiles(these, HIGH); t < many; t++) {
+                            int64_t first = these * t / many, count = these * (t + 1) / many - first;
+                            forward_of[part > ACROSS][count](from + y * wide + i, at + begin + first, least(rows, kh - y),
+                                                             run <= CHUNK ? run : least(CHUNK, run - i), wide,
+                                                             packed + (s * window + y * run + i) * BROAD, to + first * step, step);
                         }
-                        for (int64_t k = 0; k < count; k++) memcpy(line + 16 * k, place + k * o, part * sizeof *line);
-                        forward_of[count](those, at + first, least(rows, kh - y), run, wide, these, line, 16);
-                        for (int64_t k = 0; k < count; k++) memcpy(place + k * o, line + 16 * k, part * sizeof *line);
-                    }
+                if (!whole)
+                    for (int64_t i = 0; i < these; i++) memcpy(out_here + i * o, rest + i * BROAD, part * sizeof *rest);
+            }
         }
-        free(room);
+        free(room), free(rest);
     }
     free(packed), free(at);
     return failed;
@@ -183,34 +269,39 @@ int64_t surebound_product_input(const float *g, const float *weight, int64_t n, 
                                 float *x, int64_t threads) {
     Shape d = {h, w, c, oh, ow, o, kh, kw, sy, sx, py, px};
     int64_t p = oh * ow, run = kw * c, image = h * w * c, wide = (w + 2 * px) * c, size = bordered(&d), failed = 0;
-    int64_t strips = tiles(run, 16), many = tiles(p, 6);
-    float *packed = aligned_alloc(64, kh * strips * o * 16 * sizeof *packed); /* (kh, strip, o, 16) */
-    int32_t *at = places(&d), ends[6] = {0, 16, 32, 48, 64, 80};
+    int64_t strips = tiles(run, BROAD), chunk = least(o, CHUNK), pixels = h * w == p && kh * kw == 1 && !py && !px;
+    int64_t parts = pixels ? ranges(n, p, threads) : 1; /* windows that overlap are added up by one thread */
+    float *packed = aligned_alloc(64, kh * strips * o * BROAD * sizeof *packed); /* (kh, strip, o, BROAD) */
+    int32_t *at = places(&d), ends[HIGH];
     if (!packed || !at) return free(packed), free(at), 1;
+    for (int k = 0; k < HIGH; k++) ends[k] = BROAD * k;
     pack_strips(weight, o, kh, run, packed, threads);
 #pragma omp parallel num_threads(threads) reduction(| : failed)
     {
         float *room = py || px ? malloc(size * sizeof *room) : NULL;
         failed = (py || px) && !room;
 #pragma omp for schedule(static)
-        for (int64_t e = 0; e < n; e++) {
+        for (int64_t job = 0; job < n * parts; job++) {
             if (failed) continue;
-            float *to = room ? room : x + e * image, end[6 * 16];
-            memset(to, 0, size * sizeof *to);
+            int64_t e = job / parts, begin = p * (job % parts) / parts, these = p * (job % parts + 1) / parts - begin;
+            float *to = room ? room : x + e * image, end[HIGH * BROAD];
+            memset(to + (pixels ? begin * c : 0), 0, (pixels ? these * c : size) * sizeof *to);
             for (int64_t s = 0; s < kh * strips; s++)
-                for (int64_t t = 0; t < many; t++) {
-                    int64_t first = p * t / many, count = p * (t + 1) / many - first, off = s % strips * 16;
-                    const float *from = g + (e * p + first) * o, *these = packed + s * o * 16;
-                    float *place = to + s / strips * wide + off;
-                    if (run - off >= 16) {
-                        input_of[count](from, o, these, place, at + first);
-                        continue;
+                for (int64_t j = 0; j < o; j += chunk)
+                    for (int64_t t = 0, many = tiles(these, HIGH); t < many; t++) {
+                        int64_t first = begin + these * t / many, count = begin + these * (t + 1) / many - first;
+                        int64_t off = s % strips * BROAD, part = least(BROAD, run - off), both = part > ACROSS;
+                        const float *from = g + (e * p + first) * o + j, *columns = packed + (s * o + j) * BROAD;
+                        float *place = to + s / strips * wide + off;
+                        if (part % ACROSS == 0) {
+                            input_of[both][count](from, o, least(chunk, o - j), columns, place, at + first);
+                            continue;
+                        }
+                        memset(end, 0, sizeof end);
+                        input_of[both][count](from, o, least(chunk, o - j), columns, end, ends);
+                        for (int64_t k = 0; k < count; k++)
+                            for (int64_t i = 0; i < part; i++) place[at[first + k] + i] += end[BROAD * k + i];
                     }
-                    memset(end, 0, sizeof end);
-                    input_of[count](from, o, these, end, ends);
-                    for (int64_t k = 0; k < count; k++)
-                        for (int64_t i = 0; i < run - off; i++) place[at[first + k] + i] += end[16 * k + i];
-                }
             if (!room) continue;
             for (int64_t y = 0; y < h; y++)
                 memcpy(x + e * image + y * w * c, room + (y + py) * wide + px * c, w * c * sizeof *x);
@@ -229,7 +320,7 @@ int64_t surebound_product_weight(const float *g, const float *x, int64_t n, int6
                                  float *weight, int64_t threads) {
     Shape d = {h, w, c, oh, ow, o, kh, kw, sy, sx, py, px};
     int64_t p = oh * ow, run = kw * c, window = kh * run, image = h * w * c, wide = (w + 2 * px) * c, failed = 0;
-    int64_t strips = tiles(run, 16), all = kh * strips, many = tiles(o, 6), group = least(n, tiles(TOGETHER, p));
+    int64_t strips = tiles(run, BROAD), all = kh * strips, many = tiles(o, HIGH), group = least(n, tiles(TOGETHER, p));
     int32_t *at = places(&d);
     if (!at) return 1;
     if (threads > all) threads = all;
@@ -237,8 +328,8 @@ int64_t surebound_product_weight(const float *g, const float *x, int64_t n, int6
     for (int64_t thread = 0; thread < threads; thread++) {
         int64_t begin = all * thread / threads, end = all * (thread + 1) / threads;
         float *room = py || px ? calloc(group * bordered(&d), sizeof *room) : NULL;
-        float *sum = calloc((end - begin) * o * 16, sizeof *sum); /* (strip, o, 16) */
-        float *strip = calloc(group * p * 16, sizeof *strip);
+        float *sum = calloc((end - begin) * o * BROAD, sizeof *sum); /* (strip, o, BROAD) */
+        float *strip = calloc(group * p * BROAD, sizeof *strip);
         if (((py || px) && !room) || !sum || !strip) failed = 1;
         for (int64_t e = 0; e < n && !failed; e += group) {
             int64_t now = least(group, n - e);
@@ -246,28 +337,45 @@ int64_t surebound_product_weight(const float *g, const float *x, int64_t n, int6
             for (int64_t k = 0; k < now; k++)
                 from[k] = with_border(&d, x + (e + k) * image, room ? room + k * bordered(&d) : NULL);
             for (int64_t s = begin; s < end; s++) {
-                int64_t part = least(16, run - s % strips * 16), off = s / strips * wide + s % strips * 16;
+                int64_t part = least(BROAD, run - s % strips * BROAD), off = s / strips * wide + s % strips * BROAD;
                 float *to = strip;
                 for (int64_t k = 0; k < now; k++)
-                    for (int64_t i = 0; i < p; i++, to += 16) {
+                    for (int64_t i = 0; i < p; i++, to += BROAD) {
                         const float *v = from[k] + at[i] + off;
-                        if (part == 16)
-                            AT(to) = OF(v), AT(to + 8) = OF(v + 8);
+                        if (part == BROAD)
+                            PUT(to) = GET(v), PUT(to + ACROSS) = GET(v + ACROSS);
                         else
                             memcpy(to, v, part * sizeof *to);
                     }
                 for (int64_t t = 0; t < many; t++) {
                     int64_t first = o * t / many, count = o * (t + 1) / many - first;
-                    weight_of[count](g + e * p * o + first, o, strip, now * p, sum + ((s - begin) * o + first) * 16);
+                    weight_of[part > ACROSS][count](g + e * p * o + first, o, strip, now * p,
+                                                    sum + ((s - begin) * o + first) * BROAD);
                 }
             }
         }
         for (int64_t s = begin; s < end && !failed; s++)
             for (int64_t j = 0; j < o; j++)
-                memcpy(weight + j * window + s / strips * run + s % strips * 16, sum + ((s - begin) * o + j) * 16,
-                       least(16, run - s % strips * 16) * sizeof *weight);
+                memcpy(weight + j * window + s / strips * run + s % strips * BROAD, sum + ((s - begin) * o + j) * BROAD,
+                       least(BROAD, run - s % strips * BROAD) * sizeof *weight);
         free(room), free(sum), free(strip);
     }
     free(at);
     return failed;
+}
+
+/* The same of a matrix w (o, c): x (n, c) -> x w^T + bias (n, o). */
+int64_t surebound_matrix(const float *x, const float *w, const float *bias, int64_t n, int64_t c, int64_t o, float *out,
+                         int64_t threads) {
+    return surebound_product(x, w, bias, 1, n, 1, c, n, 1, o, 1, 1, 1, 1, 0, 0, out, threads);
+}
+
+/* g (n, o) -> g w (n, c). */
+int64_t surebound_matrix_input(const float *g, const float *w, int64_t n, int64_t c, int64_t o, float *x, int64_t threads) {
+    return surebound_product_input(g, w, 1, n, 1, c, n, 1, o, 1, 1, 1, 1, 0, 0, x, threads);
+}
+
+/* g (n, o), x (n, c) -> g^T x (o, c). */
+int64_t surebound_matrix_weight(const float *g, const float *x, int64_t n, int64_t c, int64_t o, float *w, int64_t threads) {
+    return surebound_product_weight(g, x, 1, n, 1, c, n, 1, o, 1, 1, 1, 1, 0, 0, w, threads);
 }

@@ -11,6 +11,9 @@ typedef struct {
 
 #define LONG 1024        /* entries: from there on a window is worked on in parts */
 #define MOST_TOGETHER 16 /* windows that are worked on together */
+#define AT(p) (*(eight *)(p))
+#define OF(p) (*(const eight *)(p))
+#define OF_EACH_COUNT(M) M(1) M(2) M(3) M(4) M(5) M(6)
 #define EIGHTFOLD _Pragma("GCC unroll 8")
 
 /* COUNT rows, 8 VECTORS outputs: sums over m entries of v + at[i] times weight + of[i], with what is there if `more`. */
@@ -215,7 +218,7 @@ int64_t surebound_rows_product(const float *g, const uint8_t *live, const float 
     int64_t n = h * w * c, m = oh * ow * o, window = kh * kw * c, failed = 0;
     float *packed = aligned_alloc(64, tiles(o, 16) * window * 16 * sizeof *packed);
     if (!packed) return 1;
-    pack_rows(weight, o, window, packed, threads);
+    pack_rows(weight, o, window, 16, packed, threads);
 #pragma omp parallel num_threads(threads) reduction(| : failed)
     {
         int32_t *room = room_for(&d);

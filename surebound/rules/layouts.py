@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from surebound.kernels.blocks import channels_outermost
+from surebound.kernels.matrices import matrix, matrix_input, matrix_weight
 from surebound.kernels.products import Conv, product, product_input, product_weight
 
 
@@ -33,9 +33,9 @@ def linear_layer() -> WeightedLayer:
     """Return the fully connected layer of x (N, F)."""
 
     def backward(g: Tensor, x: Tensor, w: Tensor, need_x: bool) -> tuple[Tensor | None, Tensor]:
-        return (g @ w if need_x else None), g.t() @ x
+        return (matrix_input(g, w) if need_x else None), matrix_weight(g, x)
 
-    return WeightedLayer(F.linear, backward, lambda g, x, w: g @ w)
+    return WeightedLayer(matrix, backward, lambda g, x, w: matrix_input(g, w))
 
 
 def conv_layer(

@@ -12,6 +12,7 @@ from surebound.kernels import (
     build,
     ends,
     kernel,
+    matrices,
     medians,
     products,
     rounding,
@@ -20,7 +21,7 @@ from surebound.kernels import (
     sparse,
 )
 
-MODULES = (balance, blocks, ends, medians, products, rounding, rows, scaling, sparse)
+MODULES = (balance, blocks, ends, matrices, medians, products, rounding, rows, scaling, sparse)
 KERNELS = {
     each.name: each
     for module in MODULES

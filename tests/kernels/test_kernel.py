@@ -45,7 +45,7 @@ def test_a_kernel_and_its_reference_have_the_same_parameters(name: str) -> None:
 
 
 def test_every_compiled_function_belongs_to_a_kernel() -> None:
-    assert set(build.prototypes(build.SOURCE)) == {*KERNELS, "products_pay"}
+    assert set(build.prototypes(build.SOURCE)) == {*KERNELS, "products_pay", "matrices_pay"}
     assert all(arguments[-1].split() == ["int64_t", "threads"] for _, arguments in _prototypes())
 
 
