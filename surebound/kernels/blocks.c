@@ -136,21 +136,6 @@ void surebound_relu(const float *clean, const float *mu, const float *r, const f
     }
 }
 
-/* Images (pixels, channels) -> (channels, pixels), one after the other. */
-void surebound_channels_outermost(const float *from, int64_t images, int64_t pixels, int64_t channels, float *to,
-                                  int64_t threads) {
-#pragma omp parallel for num_threads(threads) if (images * pixels * channels >= SMALL) schedule(static)
-    for (int64_t i = 0; i < images; i++) {
-        const float *a = from + i * pixels * channels;
-        float *b = to + i * pixels * channels;
-        for (int64_t p0 = 0; p0 < pixels; p0 += 64) { /* 64 pixels at a time stay in the nearest cache */
-            int64_t p1 = p0 + 64 < pixels ? p0 + 64 : pixels;
-            for (int64_t c = 0; c < channels; c++)
-                for (int64_t p = p0; p < p1; p++) b[c * pixels + p] = a[p * channels + c];
-        }
-    }
-}
-
 static inline void relu_gradient(const float *gm, const float *gr, const uint8_t *m, float *om, float *or, int64_t n) {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++) {

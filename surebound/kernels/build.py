@@ -45,6 +45,7 @@ _log = logging.getLogger("surebound")
 #: In this order, as one text: blocks.c includes what all of them need.
 FILES = (
     "blocks.c",
+    "vectors.c",
     "ends.c",
     "balance.c",
     "rounding.c",

@@ -10,16 +10,14 @@
 #endif
 
 /* A tile's sums fill half to three quarters of the registers: 32 of 16 numbers, or 16 of 8. */
-#ifdef __AVX512F__
-#define ACROSS 16
+#if ACROSS == 16
 #define HIGH 8
-typedef float across __attribute__((vector_size(64), aligned(4), may_alias));
 #define EACH_TILE(M, P) M(1, P) M(2, P) M(3, P) M(4, P) M(5, P) M(6, P) M(7, P) M(8, P)
-#define TILES(NAME, P) {NULL, NAME##_1_##P, NAME##_2_##P, NAME##_3_##P, NAME##_4_##P, NAME##_5_##P, NAME##_6_##P, NAME##_7_##P, NAME##_8_##P}
+#define TILES(NAME, P)                                                                                                        \
+    {NULL,         NAME##_1_##P, NAME##_2_##P, NAME##_3_##P, NAME##_4_##P,                                                    \
+     NAME##_5_##P, NAME##_6_##P, NAME##_7_##P, NAME##_8_##P}
 #else
-#define ACROSS 8
 #define HIGH 6
-typedef eight across;
 #define EACH_TILE(M, P) M(1, P) M(2, P) M(3, P) M(4, P) M(5, P) M(6, P)
 #define TILES(NAME, P) {NULL, NAME##_1_##P, NAME##_2_##P, NAME##_3_##P, NAME##_4_##P, NAME##_5_##P, NAME##_6_##P}
 #endif
@@ -44,10 +42,6 @@ int64_t surebound_matrices_pay(int64_t threads) {
 typedef struct {
     int64_t h, w, c, oh, ow, o, kh, kw, sy, sx, py, px;
 } Shape;
-
-#define UNROLLED _Pragma("GCC unroll 12")
-#define PUT(p) (*(across *)(p))
-#define GET(p) (*(const across *)(p))
 
 /* COUNT positions, PARTS vectors: windows of `rows` x `run` numbers at x + at[k], rows `apart`, times w (rows run, BROAD),
    added to (COUNT, PARTS ACROSS). */
@@ -138,47 +132,6 @@ static const float *with_border(const Shape *d, const float *image, float *room)
     return room;
 }
 
-/* Vectors as rows of a square -> its columns, by halves of halves. */
-#ifdef __clang__
-#define MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-typedef int32_t places_across __attribute__((vector_size(sizeof(float) * ACROSS)));
-#define MIX(a, b, ...) __builtin_shuffle(a, b, (places_across){__VA_ARGS__})
-#endif
-#ifdef __AVX512F__
-#define LOW_1 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30
-#define TOP_1 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31
-#define LOW_2 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
-#define TOP_2 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
-#define LOW_4 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27
-#define TOP_4 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31
-#define LOW_8 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23
-#define TOP_8 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31
-#else
-#define LOW_1 0, 8, 2, 10, 4, 12, 6, 14
-#define TOP_1 1, 9, 3, 11, 5, 13, 7, 15
-#define LOW_2 0, 1, 8, 9, 4, 5, 12, 13
-#define TOP_2 2, 3, 10, 11, 6, 7, 14, 15
-#define LOW_4 0, 1, 2, 3, 8, 9, 10, 11
-#define TOP_4 4, 5, 6, 7, 12, 13, 14, 15
-#endif
-#define SWAP(S)                                                                                                               \
-    UNROLLED for (int k = 0; k < ACROSS; k++) if (!(k & S)) {                                                                   \
-        across a = v[k], b = v[k + S];                                                                                        \
-        v[k] = MIX(a, b, LOW_##S), v[k + S] = MIX(a, b, TOP_##S);                                                             \
-    }
-
-/* The square at `from`, rows `step` apart -> its columns at `to`, `apart` from each other. */
-static inline void turn_square(const float *from, int64_t step, float *to, int64_t apart) {
-    across v[ACROSS];
-    UNROLLED for (int k = 0; k < ACROSS; k++) v[k] = GET(from + k * step);
-    SWAP(1) SWAP(2) SWAP(4)
-#ifdef __AVX512F__
-    SWAP(8)
-#endif
-    UNROLLED for (int k = 0; k < ACROSS; k++) PUT(to + k * apart) = v[k];
-}
-
 /* Rows w (o, n), `broad` at a time, as columns (strip, n, broad), with zeros for rows that are not there. */
 static void pack_rows(const float *w, int64_t o, int64_t n, int64_t broad, float *to, int64_t threads) {
     int64_t parts = broad / ACROSS, all = tiles(o, broad) * parts;
@@ -187,8 +140,7 @@ static void pack_rows(const float *w, int64_t o, int64_t n, int64_t broad, float
         const float *rows = w + s * ACROSS * n;
         float *columns = to + s / parts * broad * n + s % parts * ACROSS;
         int64_t there = least(ACROSS, o - s * ACROSS), i = 0;
-        if (there == ACROSS)
-            for (; i + ACROSS <= n; i += ACROSS) turn_square(rows + i, n, columns + i * broad, broad);
+        for (; i + ACROSS <= n; i += ACROSS) turn_square(rows + i, n, there, columns + i * broad, broad);
         for (; i < n; i++)
             for (int64_t j = 0; j < ACROSS; j++) columns[i * broad + j] = j < there ? rows[j * n + i] : 0.0f;
     }
@@ -201,9 +153,12 @@ static void pack_strips(const float *w, int64_t o, int64_t kh, int64_t run, floa
     for (int64_t s = 0; s < kh * strips; s++)
         for (int64_t j = 0; j < o; j++) {
             int64_t first = s % strips * BROAD, part = least(BROAD, run - first);
+            const float *from = w + (j * kh + s / strips) * run + first;
             float *row = to + (s * o + j) * BROAD;
-            if (part < BROAD) memset(row, 0, BROAD * sizeof *row);
-            memcpy(row, w + (j * kh + s / strips) * run + first, part * sizeof *row);
+            if (part == BROAD)
+                PUT(row) = GET(from), PUT(row + ACROSS) = GET(from + ACROSS);
+            else
+                memset(row, 0, BROAD * sizeof *row), memcpy(row, from, part * sizeof *row);
         }
 }
 
@@ -211,6 +166,12 @@ static void pack_strips(const float *w, int64_t o, int64_t kh, int64_t run, floa
    cache. */
 #define ROWS 128
 #define CHUNK 256
+
+/* Ask for `many` numbers of the image that comes next, before `after`, while the processor is busy with this one. */
+static const float *fetch(const float *next, const float *after, int64_t many) {
+    for (const float *last = least(after - next, many) + next; next < last; next += 16) __builtin_prefetch(next, 0, 2);
+    return next;
+}
 
 /* Into how many ranges of its p positions an image is cut, so that n images occupy all threads. */
 static int64_t ranges(int64_t n, int64_t p, int64_t threads) { return least(p, tiles(threads, n)); }
@@ -222,6 +183,7 @@ int64_t surebound_product(const float *x, const float *weight, const float *bias
     Shape d = {h, w, c, oh, ow, o, kh, kw, sy, sx, py, px};
     int64_t p = oh * ow, run = kw * c, window = kh * run, image = h * w * c, wide = (w + 2 * px) * c, failed = 0;
     int64_t strips = tiles(o, BROAD), rows = least(kh, run < ROWS ? ROWS / run : 1), parts = ranges(n, p, threads);
+    int64_t each = tiles(image, tiles(kh, rows) * tiles(run, CHUNK) * tiles(p, HIGH)); /* fetched beside a tile */
     float *packed = aligned_alloc(64, strips * window * BROAD * sizeof *packed); /* (strip, window, BROAD) */
     int32_t *at = places(&d);
     if (!packed || !at) return free(packed), free(at), 1;
@@ -235,7 +197,7 @@ int64_t surebound_product(const float *x, const float *weight, const float *bias
         for (int64_t job = 0; job < n * parts; job++) {
             if (failed) continue;
             int64_t e = job / parts, begin = p * (job % parts) / parts, these = p * (job % parts + 1) / parts - begin;
-            const float *from = with_border(&d, x + e * image, room);
+            const float *from = with_border(&d, x + e * image, room), *next = x + (e + 1) * image, *after = next + image;
             for (int64_t s = 0; s < strips; s++) {
                 int64_t part = least(BROAD, o - BROAD * s), whole = part % ACROSS == 0, step = whole ? o : BROAD;
                 float *out_here = out + (e * p + begin) * o + BROAD * s, *to = whole ? out_here : rest;
@@ -249,6 +211,7 @@ int64_t surebound_product(const float *x, const float *weight, const float *bias
                     for (int64_t i = 0; i < run; i += run <= CHUNK ? run : CHUNK)
                         for (int64_t t = 0, many = tiles(these, HIGH); t < many; t++) {
                             int64_t first = these * t / many, count = these * (t + 1) / many - first;
+                            if (s == 0 && e + 1 < n) next = fetch(next, after, each);
                             forward_of[part > ACROSS][count](from + y * wide + i, at + begin + first, least(rows, kh - y),
                                                              run <= CHUNK ? run : least(CHUNK, run - i), wide,
                                                              packed + (s * window + y * run + i) * BROAD, to + first * step, step);
@@ -333,7 +296,7 @@ int64_t surebound_product_weight(const float *g, const float *x, int64_t n, int6
         if (((py || px) && !room) || !sum || !strip) failed = 1;
         for (int64_t e = 0; e < n && !failed; e += group) {
             int64_t now = least(group, n - e);
-            const float *from[TOGETHER + 1];
+            const float *from[TOGETHER + 1], *next = x + (e + now) * image, *after = next + least(group, n - e - now) * image;
             for (int64_t k = 0; k < now; k++)
                 from[k] = with_border(&d, x + (e + k) * image, room ? room + k * bordered(&d) : NULL);
             for (int64_t s = begin; s < end; s++) {
@@ -349,6 +312,7 @@ int64_t surebound_product_weight(const float *g, const float *x, int64_t n, int6
                     }
                 for (int64_t t = 0; t < many; t++) {
                     int64_t first = o * t / many, count = o * (t + 1) / many - first;
+                    next = fetch(next, after, tiles(now * image, (end - begin) * many));
                     weight_of[part > ACROSS][count](g + e * p * o + first, o, strip, now * p,
                                                     sum + ((s - begin) * o + first) * BROAD);
                 }

@@ -30,7 +30,7 @@ from surebound.rules.layouts import (
 from surebound.rules.scaling import Norm, Scaling
 
 #: Dead channels are left out when at most this share is live; with more, gathering weights costs what it saves.
-PAYS_BELOW = 0.9
+PAYS_BELOW = 0.75
 
 
 @dataclass
