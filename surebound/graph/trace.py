@@ -16,7 +16,7 @@ from torch import Tensor, fx, nn
 
 from surebound.errors import DataDependentError, GraphError, InputError, TraceMismatchError, first_line
 from surebound.flags import kept_state
-from surebound.graph import decompose
+from surebound.graph import decompose, plain
 from surebound.graph.attention import batch_axis_first
 from surebound.graph.fit import evaluating, forward
 from surebound.graph.program import PART, SIZE, First, Graph, Node, Program, Ref, live
@@ -146,6 +146,8 @@ def _export(model: nn.Module, example: Tensor) -> tuple[torch.export.ExportedPro
 def _run_export(model: nn.Module, x: Tensor, dynamic: Any) -> torch.export.ExportedProgram:
     with quiet(), batch_axis_first():
         exported = torch.export.export(model, (x,), dynamic_shapes=dynamic, strict=False)
+        if plain.written_out(exported, decompose.table()):
+            return exported
         functional: torch.export.ExportedProgram = exported.run_decompositions(decompose.table())
         return functional
 

@@ -11,15 +11,14 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import json
-import os
 import queue
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from tests.mutants.asked import answer
 from tests.mutants.fault import ROOT, Mutant
 from tests.mutants.table import MUTANTS
 
@@ -40,30 +39,21 @@ def copy(folder: Path) -> Path:
 
 
 def outcome(mutant: Mutant, folder: Path, seconds: float) -> tuple[str, float]:
-    """Run the tests of one fault: "caught", "survived" or "late", and how long it took."""
+    """Run the tests of one fault: "caught", "survived" or "late", and how long it took.
+
+    The test that noticed it is run again without the fault: one that fails then too would notice anything.
+    """
     path, began = folder / "surebound" / mutant.file, time.monotonic()
     path.write_text(mutant.applied(), encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *mutant.tests]
-    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        with subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        ) as run:
-            try:
-                text = run.communicate(timeout=seconds)[0].decode("utf-8", "replace")
-            except subprocess.TimeoutExpired:
-                os.killpg(run.pid, 9)
-                return "late", time.monotonic() - began
-        if run.returncode not in (0, 1, 2):
-            raise RuntimeError(f"{mutant.name}: pytest ended with {run.returncode}: {text[-800:]}")
-        return ("survived" if run.returncode == 0 else "caught"), time.monotonic() - began
+        what, test = answer(folder, mutant.tests, seconds)
     finally:
         shutil.copy(ROOT / "surebound" / mutant.file, path)
+    if test:
+        again, _ = answer(folder, (test,), seconds)
+        if again != "passed":
+            raise RuntimeError(f"{mutant.name}: without the fault, {test} {again} too")
+    return {"passed": "survived", "failed": "caught"}.get(what, what), time.monotonic() - began
 
 
 def main() -> int:
