@@ -238,10 +238,15 @@ def warn_if_wide(radii: Iterable[Fraction], clip: tuple[float, float] | None) ->
     if wide:
         warnings.warn(
             f"eps {wide[0]} is as wide as the range of valid inputs, [{clip[0]:g}, {clip[1]:g}]: every input is within "
-            f"it; was {wide[0]}/255 meant?",
+            f"it; was {_shown(wide[0])}/255 meant?",
             RadiusWarning,
             stacklevel=3,
         )
+
+
+def _shown(eps: Fraction) -> str:
+    """Write a radius as one may put it over 255: 8, 25.5."""
+    return f"{float(eps):g}"
 
 
 def project(x: Tensor, lower: Tensor, upper: Tensor) -> Tensor:

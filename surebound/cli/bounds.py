@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surebound.cli.options import Clip, Data, DataDir, Form, Indices, Quiet, Target, ThreatName, Weights
-from surebound.cli.output import Cell, Format, print_table
+from surebound.cli.output import Cell, Format, print_table, print_text
 from surebound.cli.pieces import pieces
 from surebound.cli.threats import asked_threat
 from surebound.errors import InputError
@@ -134,7 +134,7 @@ def bounds(
     if rows or stopped is None:
         print_table(columns, rows, form)
         if form is Format.TABLE and show is Show.MARGINS:
-            typer.echo(conclusion(rows, f"at eps = {eps}" if threat is None else f"against {asked}", soundness))
+            print_text(conclusion(rows, f"at eps = {eps}" if threat is None else f"against {asked}", soundness))
     if stopped is not None:
         raise stopped
 

@@ -9,7 +9,7 @@ import typer
 
 from surebound.cli.exits import EXIT_ERRORS
 from surebound.cli.options import Clip, Data, DataDir, Form, Target, Weights
-from surebound.cli.output import Cell, Format, print_table
+from surebound.cli.output import Cell, Format, print_table, print_text
 
 if TYPE_CHECKING:
     from surebound.experiment.doctor import Diagnosis, MethodCost, Stability
@@ -75,13 +75,14 @@ def _show(found: Diagnosis, form: Format) -> None:
     for each in found.troubles:
         typer.echo(f"  {each}")
     if found.stability:
-        typer.echo("\nunstable ReLUs per image")
+        few = found.stability[0].images
+        print_text(f"\nunstable ReLUs per image ({'one image' if few == 1 else f'mean of {few} images'})")
         print_table(("eps", "by intervals", "by CROWN", "of"), [_stable(s) for s in found.stability], form)
     if found.costs:
         typer.echo(f"\none image at eps {found.eps}")
         columns = ("method", "seconds", "memory, MiB", f"proved of {found.correct}", "")
         print_table(columns, [_cost_row(cost) for cost in found.costs], form)
-    typer.echo(f"\n{found.advice}")
+    print_text(f"\n{found.advice}")
 
 
 def _stable(s: Stability) -> list[Cell]:

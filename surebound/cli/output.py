@@ -6,7 +6,9 @@ import csv
 import enum
 import io
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,6 +38,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], form: Fo
         _print_rich(columns, rows)
     else:
         typer.echo({Format.MARKDOWN: _markdown, Format.CSV: _csv, Format.JSON: _json}[form](columns, rows))
+
+
+def print_text(content: str) -> None:
+    """Write sentences to standard output; on a terminal no word is broken at its edge."""
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        content = "\n".join(textwrap.fill(line, width, break_on_hyphens=False) for line in content.split("\n"))
+    typer.echo(content)
 
 
 def text(cell: Cell) -> str:

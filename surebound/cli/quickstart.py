@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from surebound.cli.output import Cell, print_table
+from surebound.cli.output import Cell, print_table, print_text
 
 TITLE = "How much of a network's accuracy can be proved?"
 LEAD = "Two networks of the same shape on scikit-learn's 8x8 digits, the second one trained with interval bounds."
@@ -52,4 +52,4 @@ def quickstart(
     picture(result).write(out)
     story = Story(TITLE, (LEAD,), (ranges(result),), command=f"surebound quickstart --out {out}")
     make_report(list(demonstration.run_paths(out).values()), story=story).write(page)
-    typer.echo(f"{CONCLUSION}\n\npicture: {out / 'quickstart.png'} (.svg, .pdf)\npage:    {page}")
+    print_text(f"{CONCLUSION}\n\npicture: {out / 'quickstart.png'} (.svg, .pdf)\npage:    {page}")

@@ -12,7 +12,7 @@ import typer
 
 from surebound.cli.notes import note
 from surebound.cli.options import Clip, Data, DataDir, First, Form, Quiet, Target, ThreatName, Weights
-from surebound.cli.output import Cell, Format, print_table
+from surebound.cli.output import Cell, Format, print_table, print_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,7 +131,7 @@ def show(found: Sequence[ImageRadius], form: Format) -> None:
         return
     print_table(COLUMNS, [_row(each) for each in found], form)
     if form is Format.TABLE:
-        typer.echo(f"\n{conclusion(found)}")
+        print_text(f"\n{conclusion(found)}")
 
 
 def as_json(each: ImageRadius) -> dict[str, Any]:

@@ -41,7 +41,8 @@ class Terminal(LiveBar, Observer):
 
     def progressed(self, progress: Progress) -> None:
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=progress.step, line=describe(progress))
+            line = describe(progress, self._bar.console.width)
+            self._bar.update(self._task, completed=progress.step, line=line)
         elif self._due() or progress.step == progress.steps:
             write_line(describe(progress))
 
@@ -66,15 +67,20 @@ def caller(name: str, stop: Callable[[], bool] = lambda: False) -> Caller:
     return Caller(terminal, stop, terminal.say)
 
 
-def describe(progress: Progress) -> str:
-    """One line of training numbers."""
+def describe(progress: Progress, width: int | None = None) -> str:
+    """One line of training numbers; of its last parts those are left out that do not fit into ``width``."""
     names = {"clean_error": "clean", "verified_error": "verified", "attacked_error": "attacked"}
-    errors = "".join(f" {short} {progress.scalars[key]:.1%}" for key, short in names.items() if key in progress.scalars)
-    return (
-        f"{progress.step}/{progress.steps} ETA {left(progress.seconds_left)} "
-        f"loss {progress.scalars.get('loss', float('nan')):.3f}{errors} eps {progress.epsilon:.3g} "
-        f"kappa {progress.kappa:.2g} {progress.samples_per_second:.0f}/s"
-    )
+    parts = [
+        f"{progress.step}/{progress.steps} ETA {left(progress.seconds_left)}",
+        f"loss {progress.scalars.get('loss', float('nan')):.3f}",
+        *(f"{short} {progress.scalars[key]:.1%}" for key, short in names.items() if key in progress.scalars),
+        f"eps {progress.epsilon:.3g}",
+        f"kappa {progress.kappa:.2g}",
+        f"{progress.samples_per_second:.0f}/s",
+    ]
+    while width is not None and len(parts) > 1 and len(" ".join(parts)) > width:
+        parts.pop()
+    return " ".join(parts)
 
 
 def describe_errors(errors: Errors) -> str:

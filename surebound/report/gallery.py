@@ -109,7 +109,7 @@ def _picture(record: Record, images: Examples | None, classes: tuple[str, ...]) 
         instead = "" if verdict.read_as is None else f" → {name(verdict.read_as)}"
         title, detail = f"{title}{instead}", f"{place}: found by {in_words(verdict.stage)}"
     else:
-        margin = f"; margin ≥ {-verdict.bound:.2g}".replace("-", "−") if abs(verdict.bound) < 1e30 else ""
+        margin = f"; margin ≥ {-verdict.bound or 0.0:.2g}".replace("-", "−") if abs(verdict.bound) < 1e30 else ""
         how = f"proved by {in_words(verdict.stage)}"
         if verdict.status is not Status.ROBUST:
             how = f"{_OPEN[verdict.status]} after {in_words(verdict.stage) or 'no stage'}"

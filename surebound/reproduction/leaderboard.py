@@ -106,9 +106,9 @@ def _table(rows: Sequence[Standing]) -> str:
         name, verified = (f"**`{s.who}`**", f"**{s.verified:.2f}**") if s.ours else (s.who, f"{s.verified:.2f}")
         method = s.method if s.ours else METHODS.get(s.method, "")
         hours = "" if s.core_hours is None else f"{s.core_hours:.1f}"
-        cells.append((name, method, _number(s.clean), _number(s.pgd), verified, s.by, hours))
+        cells.append((name, verified, _number(s.clean), _number(s.pgd), s.by, method, hours))
     return Table(
-        "standings", ("network", "method", "clean", "PGD", "verified", "by", "core-hours"), tuple(cells)
+        "standings", ("network", "verified", "clean", "PGD", "by", "method", "core-hours"), tuple(cells)
     ).markdown()
 
 

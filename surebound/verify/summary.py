@@ -91,6 +91,7 @@ def summarise(records: Iterable[Record]) -> Summary:
     for record in rows:
         for stage, spent in record.stage_seconds:
             seconds[stage] += spent  # type: ignore[assignment]
+    place = {stage: i for i, stage in enumerate(seconds)}  # the order of the cascade: every record has its beginning
     return Summary(
         eps=radii.pop(),
         total=total,
@@ -100,6 +101,9 @@ def summarise(records: Iterable[Record]) -> Summary:
         verified_error=(total - len(robust)) / total,
         float_sound_error=(total - sound) / total,
         statuses=tuple(sorted(Counter(record.verdict.status.value for record in rows).items())),
-        stages=tuple((stage, status, count) for (stage, status), count in settled.items()),
+        stages=tuple(
+            (stage, status, settled[stage, status])
+            for stage, status in sorted(settled, key=lambda line: (place.get(line[0], len(place)), *line))
+        ),
         stage_seconds=tuple(seconds.items()),
     )

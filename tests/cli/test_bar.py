@@ -9,6 +9,8 @@ import pytest
 
 from surebound.cli.bar import Bar
 from surebound.experiment import live
+from surebound.experiment.terminal import describe
+from surebound.train.observe import Progress
 
 
 class Terminal(io.StringIO):
@@ -51,3 +53,12 @@ def test_other_errors_speak_for_themselves(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(ValueError, match="odd"), Bar("measuring"):
         raise ValueError("odd")
     assert capsys.readouterr().err == ""
+
+
+def test_a_training_line_that_is_too_long_loses_whole_parts() -> None:
+    names = {"loss": 0.18, "clean_error": 0.039, "verified_error": 0.086}
+    progress = Progress(200, 3000, names, 0.00408, 0.98, 6e-4, 689.0, 12.0)
+    whole = describe(progress)
+    assert whole.endswith("eps 0.00408 kappa 0.98 689/s") and len(whole) > 80
+    assert describe(progress, 80) == whole.removesuffix(" 689/s")
+    assert describe(progress, 20) == "200/3000 ETA 0:00:12"

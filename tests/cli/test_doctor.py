@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 
 import surebound as sb
 from surebound.cli import build_app
-from surebound.experiment.doctor import diagnose
+from surebound.experiment.doctor import _Clock, _stabilities, diagnose
 from surebound.experiment.target import Target
+from surebound.graph import program_of
 
 
 class Odd(nn.Module):
@@ -61,6 +62,21 @@ def test_unstable_relus_are_counted(data: Path) -> None:
         low, high = (centre - radius).relu(), (centre + radius).relu()
     assert wide.by_intervals == count / 4
     assert wide.by_crown is not None and wide.by_crown <= wide.units
+
+
+def test_both_counts_of_unstable_relus_are_about_the_same_images() -> None:
+    """Before the first ReLU linear bounds are interval bounds; the images differ in how many are unstable."""
+    torch.manual_seed(1)
+    net = nn.Sequential(nn.Linear(4, 12), nn.ReLU(), nn.Linear(12, 3))
+    x = torch.rand(4, 4) * torch.tensor([0.01, 0.2, 0.6, 1.0])[:, None]
+    box = sb.interval_bounds(net[0], sb.LinfBall(x, "1/10", clip=(0, 1)))
+    unstable = ((box.lower < 0) & (box.upper > 0)).sum(1)
+    assert int(unstable[0]) != int(unstable.sum()) / 4
+    program = program_of(net, x[:1])
+    for seconds, images in ((20.0, 4), (0.0, 1)):
+        (found,) = _stabilities(program, x, [Fraction(1, 10)], (0, 1), _Clock(seconds))
+        assert (found.images, found.by_intervals) == (images, int(unstable[:images].sum()) / images)
+        assert found.by_crown in (None, found.by_intervals)
 
 
 def test_costs_and_advice(data: Path) -> None:

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from surebound.cli.output import Cell, Format, percent, print_table
+from surebound.cli.output import Cell, Format, percent, print_table, print_text
 
 COLUMNS = ("name", "value", "proved")
 ROWS: list[list[Cell]] = [["a|b [red]", 1.23456789, True], ["c", 2, False], ["d", None, None]]
@@ -81,3 +81,16 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         "value": 1.23456789,
         "proved": True,
     }
+
+
+def test_sentences_break_between_words_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "\n4 images, 3 classified correctly, 2 proved robust at eps = 1/10 for every float32 execution"
+    print_text(text)
+    assert capsys.readouterr().out == text + "\n", "a pipe gets one line"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    print_text(text)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and " ".join(lines).split() == text.split() and lines[0] == ""

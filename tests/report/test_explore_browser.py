@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import sys
 import threading
@@ -130,6 +131,19 @@ def test_proofs_and_questions(explorer: Explorer, subject: Subject, window: Any)
     window.keys("Enter", "#liveEps")
     assert "Give a radius" in window.text("#liveState")
     assert window.log() == []
+
+
+def test_the_first_image_is_shown_at_a_radius_that_was_asked(subject: Subject, window: Any, tmp_path: Path) -> None:
+    """Only the last image was asked about at the largest radius."""
+    largest = max(eps for found in subject.records.values() for eps in found)
+    some = {i: {e: r for e, r in found.items() if e < largest} for i, found in subject.records.items()}
+    some[max(some)] = subject.records[max(some)]
+    page = tmp_path / "page.html"
+    write_explorer(dataclasses.replace(subject, records=some), page)
+    window.go("about:blank")
+    window.go(f"{page.as_uri()}#sort=number")
+    window.until(READY)
+    assert window.text("#verdict b") != "not asked"
 
 
 def test_one_file_without_a_server(subject: Subject, window: Any, tmp_path: Path) -> None:

@@ -125,6 +125,12 @@ def test_the_galleries_are_sorted_across_radii(run_dir: Path) -> None:
     assert found.falsified[0].title == "0 → 8"
 
 
+def test_a_margin_of_zero_has_no_sign(run_dir: Path) -> None:
+    settled = [record(i, "1/10", Status.ROBUST, bound) for i, bound in enumerate((0.0, -0.25))]
+    found = gallery(dataclasses.replace(read_run(run_dir), records=tuple(settled)))
+    assert sorted(each.detail.split("; ")[1] for each in found.hardest) == ["margin ≥ 0", "margin ≥ 0.25"]
+
+
 def test_what_counterexamples_are_read_as(run_dir: Path) -> None:
     model, broken = load(run_dir), [r for r in read_run(run_dir).records if r.verdict.status is Status.FALSIFIED]
     assert broken

@@ -38,6 +38,7 @@ from surebound.verdict import Status, Verdict
 from surebound.verify import Cascade, Record, Results, cascade, verify
 from surebound.verify.identity import weights_hash
 from surebound.verify.radii import parse_radii
+from surebound.verify.summary import summarise
 from tests.verify.nets import Liar, needle, steep
 from tests.verify.oracle import exact_maximum, tiny_net
 
@@ -310,3 +311,16 @@ def test_a_network_that_cannot_be_bounded_is_refused_at_once() -> None:
 def test_images_of_another_shape_are_refused() -> None:
     with pytest.raises(InputError, match=r"the network does not take inputs of shape \(7,\)"):
         verify(NEEDLE, LinfBall(torch.rand(1, 7), "1/10", clip=(0, 1)), ZERO)
+
+
+def test_a_summary_lists_stages_in_the_order_of_the_cascade() -> None:
+    """Even if the first image was settled by a late stage."""
+    stages = ("clean", "interval", "pgd")
+    robust, broken = Status.ROBUST, Status.FALSIFIED
+
+    def settled(index: int, status: Status, by: int) -> Record:
+        verdict = Verdict(status, stages[by], -1.0, torch.zeros(1) if status is broken else None)
+        return Record(index, 0, 0, Fraction(1, 10), verdict, tuple((name, 0.5) for name in stages[: by + 1]))
+
+    found = summarise([settled(0, broken, 2), settled(1, robust, 1), settled(2, broken, 0), settled(3, robust, 1)])
+    assert found.stages == (("clean", "falsified", 1), ("interval", "robust", 2), ("pgd", "falsified", 1))

@@ -34,7 +34,10 @@ setFilters();
 readAddress();
 showFilters();
 refresh();
-if (state.i === null && chosen.length) state.i = chosen[0].i;
+if (state.i === null && chosen.length) {
+  state.i = chosen[0].i;
+  if (!/[#&]eps=/.test(location.hash)) state.eps = chosen[0].verdicts.at(-1).eps;  // the largest that was asked about it
+}
 remember(false);
 mark();
 look();
