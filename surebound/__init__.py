@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from surebound.interval import Interval
     from surebound.norm_ball import L1Ball, L2Ball
     from surebound.numerics import Soundness
+    from surebound.pixel_ball import L0Ball, Patch
     from surebound.region import Box, LinfBall
     from surebound.rules.support import Support, check
     from surebound.search import stages
@@ -46,12 +47,14 @@ _HOMES = {
     "Cascade": "surebound.search.cascade:Cascade",
     "Evaluation": "surebound.train:Evaluation",
     "Interval": "surebound.interval:Interval",
+    "L0Ball": "surebound.pixel_ball:L0Ball",
     "L1Ball": "surebound.norm_ball:L1Ball",
     "L2Ball": "surebound.norm_ball:L2Ball",
     "LinearBounds": "surebound.bounds.linear.crown:LinearBounds",
     "LinearSpec": "surebound.spec:LinearSpec",
     "LinfBall": "surebound.region:LinfBall",
     "Outcome": "surebound.train:Outcome",
+    "Patch": "surebound.pixel_ball:Patch",
     "Plan": "surebound.train:Plan",
     "Progress": "surebound.verify:Progress",
     "Record": "surebound.search.record:Record",
@@ -92,12 +95,14 @@ __all__ = [
     "Cascade",
     "Evaluation",
     "Interval",
+    "L0Ball",
     "L1Ball",
     "L2Ball",
     "LinearBounds",
     "LinearSpec",
     "LinfBall",
     "Outcome",
+    "Patch",
     "Plan",
     "Progress",
     "Record",

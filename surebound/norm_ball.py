@@ -37,8 +37,8 @@ class Ball(Interval):
 
 
 @dataclass(frozen=True)
-class _NormBall:
-    """What balls of both norms share."""
+class NormBall:
+    """What balls of other norms than the largest share."""
 
     norm: ClassVar[int]
 
@@ -119,7 +119,7 @@ class _NormBall:
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class L2Ball(_NormBall):
+class L2Ball(NormBall):
     """All inputs within Euclidean distance ``eps`` of ``x``, inside ``clip`` if given.
 
     >>> L2Ball(torch.zeros(2, 3), eps="1/2", clip=(0, 1))
@@ -132,7 +132,7 @@ class L2Ball(_NormBall):
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class L1Ball(_NormBall):
+class L1Ball(NormBall):
     """All inputs whose differences from ``x`` sum up to at most ``eps``, inside ``clip`` if given.
 
     >>> L1Ball(torch.zeros(1, 2), 5).contains(torch.tensor([[3.0, 4.0]]))
@@ -140,6 +140,3 @@ class L1Ball(_NormBall):
     """
 
     norm: ClassVar[int] = 1
-
-
-NormBall = L2Ball | L1Ball

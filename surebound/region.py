@@ -16,7 +16,7 @@ from surebound.errors import RadiusWarning, RegionError
 from surebound.interval import Interval
 from surebound.kernels import ends
 from surebound.markup import facts
-from surebound.norm_ball import L1Ball, L2Ball
+from surebound.norm_ball import NormBall
 from surebound.numerics import Soundness, exact_fraction, float_up, radii_up, round_up, spread_outwards
 
 
@@ -207,7 +207,7 @@ class LinfBall:
         return facts("LinfBall", values)
 
 
-Region = Box | LinfBall | L2Ball | L1Ball
+Region = Box | LinfBall | NormBall
 
 
 def _checked_scale(scale: Tensor, x: Tensor) -> Tensor:

@@ -11,7 +11,19 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "surebound"
 
 VALUES = frozenset(
-    {"affine", "errors", "flags", "markup", "numerics", "interval", "norm_ball", "region", "spec", "verdict"}
+    {
+        "affine",
+        "errors",
+        "flags",
+        "markup",
+        "numerics",
+        "interval",
+        "norm_ball",
+        "pixel_ball",
+        "region",
+        "spec",
+        "verdict",
+    }
 )
 ENGINE = VALUES | {"kernels", "graph", "rules", "bounds"}
 BESIDE = VALUES | {"data", "models"}

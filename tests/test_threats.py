@@ -288,7 +288,7 @@ def test_radii_per_coordinate_are_those_of_the_box(net, x, tmp_path):
         (lambda x: sb.threat("l2:-1"), "negative size"),
         (lambda x: sb.threat("rotation:90"), "larger than rotation:45"),
         (lambda x: sb.threat("patch:1/2"), "is of whole pixels; give patch:1 or more"),
-        (lambda x: sb.threat("l0:3"), "is of 3 pixels at once; l0:1 is bounded"),
+        (lambda x: sb.threat("l0:3/2"), "is of whole pixels; give l0:1 or more"),
         (lambda x: sb.threat("patch:6").against(nn.Flatten(), x), "patch of 6 x 6 pixels does not fit images of 6 x 5"),
         (lambda x: sb.threat("l2:1+blur:1"), "l2:1 cannot be combined there"),
         (lambda x: sb.threat("blur:1+linf:1/9"), "linf:1/9 cannot be combined there"),
@@ -395,3 +395,12 @@ def test_a_changed_network_is_named_in_full(net, x):
     network, region = sb.threat("translation:2").against(net, x, CLIP)
     assert isinstance(network, Changed) and network.transform.reach == 2
     assert region.widest == 2 and int((region.scale > 0).sum()) == 2
+
+
+def test_several_pixels_anywhere_are_a_ball() -> None:
+    images = torch.rand(2, 3, 5, 5)
+    asked = sb.threat("l0:2")
+    net = nn.Flatten()
+    network, region = asked.against(net, images, clip=(0, 1))
+    assert network is net and isinstance(region, sb.L0Ball) and region.eps == 2
+    assert asked.each(images) == 1 and asked.in_pixels

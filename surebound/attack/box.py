@@ -17,6 +17,7 @@ from torch import Tensor
 from surebound.errors import RegionError
 from surebound.norm_ball import NormBall
 from surebound.numerics import exact_fraction, float_up, next_down, next_up, radii_down
+from surebound.pixel_ball import PixelBall
 from surebound.region import Box, LinfBall, Region, project
 
 
@@ -61,10 +62,23 @@ class InnerBox:
         ball = None if self.ball is None else self.ball[index]
         return InnerBox(self.lower[index], self.upper[index], self.reference[index], ball)
 
-    def nearest(self, x: Tensor) -> Tensor:
-        """Return points of the box close to x (B, ...), and of the ball but for rounding, if there is one."""
+    def nearest(self, x: Tensor, slope: Tensor | None = None) -> Tensor:
+        """Return points of the box close to x (B, ...), and of the ball but for rounding, if there is one.
+
+        Of a region of few pixels those are kept that gain most along ``slope``, or that moved most if there is none.
+        """
         found = project(x, self.lower, self.upper)
+        if isinstance(self.ball, PixelBall):
+            return self._few(found, self.ball, slope)
         return found if self.ball is None else _towards(found, self.reference, self.ball)
+
+    def _few(self, x: Tensor, ball: PixelBall, slope: Tensor | None) -> Tensor:
+        """Put all pixels but the best ones back."""
+        low, high = self.lower - self.reference, self.upper - self.reference
+        gains = (x - self.reference).abs() if slope is None else torch.maximum(slope * low, slope * high)
+        kept = ball.best(ball.by_pixel(gains.flatten(1).double())).unsqueeze(1)  # (B, 1, H, W)
+        kept = kept.expand(-1, *ball.grid).reshape(x.shape)
+        return torch.where(kept, x, self.reference)
 
     def settled(self, x: Tensor) -> Tensor:
         """Return points close to x (B, ...) that lie in the region exactly; the reference where none is found."""

@@ -99,6 +99,8 @@ class AttackRows:
 
         _, gradient = self._problem.network.ascent(self.x, total)
         self._observe(values[0].detach())
+        if self._problem.box.ball is not None:
+            self.state["slope"] = gradient
         return gradient
 
     def look(self) -> None:
@@ -119,7 +121,10 @@ class AttackRows:
     def place(self, x: Tensor) -> None:
         """Put the iterate on the closest point of the box."""
         box = self._problem.box
-        self.x = project(x, self.lower, self.upper) if box.ball is None else box[self.example].nearest(x)
+        if box.ball is None:
+            self.x = project(x, self.lower, self.upper)
+        else:
+            self.x = box[self.example].nearest(x, self.state.get("slope"))
 
     def move(self, x: Tensor) -> None:
         """Take one step: the next iterate is the closest point of the box."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surebound.cli.options import Clip, Data, DataDir, Form, Indices, Quiet, Target, ThreatName, Weights
+from surebound.cli.options import Clip, Data, DataDir, Device, Form, Indices, Quiet, Target, ThreatName, Weights
 from surebound.cli.output import Cell, Format, print_table, print_text
 from surebound.cli.pieces import pieces
 from surebound.cli.threats import asked_threat
@@ -67,6 +67,7 @@ def bounds(
     weights: Weights = None,
     data: Data = None,
     data_dir: DataDir = None,
+    device: Device = None,
     index: Indices = None,
     first: Annotated[int | None, typer.Option(help="The first N images (default: all).")] = None,
     method: Annotated[MethodName, typer.Option(help=METHOD_HELP)] = MethodName.INTERVAL,
@@ -104,7 +105,7 @@ def bounds(
 
     keep_memory()  # batch after batch needs the same arrays
     asked = asked_threat(eps, threat)  # before anything slow is loaded
-    target = load_target(model, weights=weights, data=data, data_dir=data_dir, clip=clip)
+    target = load_target(model, weights=weights, data=data, data_dir=data_dir, device=device, clip=clip)
     network, test = target.model, target.test()
     if asked.in_pixels:
         warn_if_wide([asked.size], target.clip)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from surebound.cli.exits import EXIT_ERRORS
-from surebound.cli.options import Clip, Data, DataDir, Form, Target, Weights
+from surebound.cli.options import Clip, Data, DataDir, Device, Form, Target, Weights
 from surebound.cli.output import Cell, Format, print_table, print_text
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def doctor(
     weights: Weights = None,
     data: Data = None,
     data_dir: DataDir = None,
+    device: Device = None,
     clip: Clip = None,
     first: Annotated[int, typer.Option(min=1, help="Images to try the methods with.")] = 8,
     seconds: Annotated[float, typer.Option(min=0, help="Methods that would exceed this in all are not tried.")] = 20.0,
@@ -51,7 +52,7 @@ def doctor(
     from surebound.verify.radii import parse_radii
 
     radii = [] if eps is None else parse_radii(eps)
-    target = load_target(model, weights=weights, data=data, data_dir=data_dir, clip=clip)
+    target = load_target(model, weights=weights, data=data, data_dir=data_dir, device=device, clip=clip)
     found = diagnose(target, [radius for radius in radii if radius > 0], first, seconds)
     if form is Format.JSON:
         typer.echo(json.dumps(as_json(found), indent=1))

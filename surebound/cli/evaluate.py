@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from surebound.cli.bounds import SOUNDNESS_HELP, Arithmetic
-from surebound.cli.options import Data, DataDir, First, Form, Quiet, Target, Weights
+from surebound.cli.options import Data, DataDir, Device, First, Form, Quiet, Target, Weights
 from surebound.cli.output import Cell, Format, percent, print_table, write_file
 from surebound.errors import InputError
 
@@ -23,6 +23,7 @@ def evaluate(
     weights: Weights = None,
     data: Data = None,
     data_dir: DataDir = None,
+    device: Device = None,
     first: First = None,
     soundness: Annotated[Arithmetic, typer.Option(help=SOUNDNESS_HELP)] = Arithmetic.DEPLOYED,
     pgd_steps: Annotated[int, typer.Option(min=0, help="Steps of the attack; 0: no attack.")] = 40,
@@ -42,7 +43,7 @@ def evaluate(
     from surebound.numerics import Soundness
     from surebound.train.evaluate import Evaluation, measure
 
-    target = load_target(model, weights=weights, data=data, data_dir=data_dir)
+    target = load_target(model, weights=weights, data=data, data_dir=data_dir, device=device)
     radii = tuple(eps) if eps else target.radii
     if not radii:
         raise InputError(f"no radius is known for {model!r}; give one or more with --eps, e.g. --eps 0.1")

@@ -32,6 +32,9 @@ DataDir = Annotated[
     Path | None,
     typer.Option("--data-dir", help="Where datasets are kept (default: the user's cache).", envvar="SUREBOUND_DATA"),
 ]
+Device = Annotated[
+    str | None, typer.Option(help="Where the network runs: cpu, cuda, cuda:1 (default: the CPU).", show_default=False)
+]
 Clip = Annotated[
     tuple[float, float] | None,
     typer.Option(help="Range of valid inputs; the ball is cut to it (default: the run's own, else 0 1)."),

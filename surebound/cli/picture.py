@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surebound.cli.options import Clip, Data, DataDir, Target, Weights
+from surebound.cli.options import Clip, Data, DataDir, Device, Target, Weights
 from surebound.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def picture(
     weights: Weights = None,
     data: Data = None,
     data_dir: DataDir = None,
+    device: Device = None,
     clip: Clip = None,
 ) -> None:
     """Draw what a network makes of one image, each figure as PDF, SVG and PNG.
@@ -46,7 +47,7 @@ def picture(
     from surebound.region import LinfBall
     from surebound.report.pictures import filters, propagation
 
-    target = load_target(model, weights=weights, data=data, data_dir=data_dir, clip=clip)
+    target = load_target(model, weights=weights, data=data, data_dir=data_dir, device=device, clip=clip)
     test = target.test()
     if index >= len(test):
         raise InputError(f"--index {index}: there are {len(test)} images, 0 to {len(test) - 1}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from surebound.cli.notes import note
-from surebound.cli.options import Clip, Data, DataDir, First, Form, Quiet, Target, ThreatName, Weights
+from surebound.cli.options import Clip, Data, DataDir, Device, First, Form, Quiet, Target, ThreatName, Weights
 from surebound.cli.output import Cell, Format, print_table, print_text
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def radius(
     weights: Weights = None,
     data: Data = None,
     data_dir: DataDir = None,
+    device: Device = None,
     clip: Clip = None,
     cascade: Annotated[str, typer.Option(help="Which stages: default, paper or fast.")] = "default",
     timeout: Annotated[float, typer.Option(min=0, help="Seconds per image, radius and stage.")] = 10.0,
@@ -78,7 +79,7 @@ def radius(
     exact = asked.size / 64 if step is None and threat is not None else exact_fraction(step or "1/256", "--step")
     if ":" in model:
         sys.path.insert(0, os.getcwd())  # workers import the factory's module, too
-    target = load_target(model, weights=weights, data=data, data_dir=data_dir, clip=clip)
+    target = load_target(model, weights=weights, data=data, data_dir=data_dir, device=device, clip=clip)
     images, labels = target.first(first)
     place = out or (Path(model) / "radius" if (Path(model) / "config.toml").is_file() else None)
     if place is not None and out is None and threat is not None:
@@ -91,7 +92,7 @@ def radius(
     with Bar("bisecting", kept) as bar:
         search = RadiusSearch(
             network, region, labels, cascade, step=exact, timeout=timeout,
-            jobs=jobs or os.cpu_count() or 1, out=place, mix=mix, seed=seed, progress=bar.show,
+            jobs=target.processes(jobs), out=place, mix=mix, seed=seed, progress=bar.show,
         )  # fmt: skip
         try:
             search.run()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surebound.cli.exits import EXIT_STOPPED
-from surebound.cli.options import DataDir, Form, Quiet
+from surebound.cli.options import DataDir, Device, Form, Quiet
 from surebound.cli.output import Format, print_table
 from surebound.errors import InputError
 
@@ -52,7 +52,6 @@ HoldOut = Annotated[
     int | None,
     typer.Option(help="Measure this many training images, left out of training, instead of the test images."),
 ]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")]
 Threads = Annotated[int | None, typer.Option(help="Threads; by default chosen by a short trial.")]
 CheckpointSeconds = Annotated[float | None, typer.Option(help="Seconds between checkpoints.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Run directory; by default a new one under runs/.")]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from surebound.cli.options import NET_HELP, Clip, Data, DataDir, First, Form, Quiet, ThreatName, Weights
+from surebound.cli.options import NET_HELP, Clip, Data, DataDir, Device, First, Form, Quiet, ThreatName, Weights
 from surebound.cli.output import Format
 from surebound.errors import InputError
 
@@ -58,6 +58,7 @@ def verify(
     weights: Weights = None,
     data: Data = None,
     data_dir: DataDir = None,
+    device: Device = None,
     clip: Clip = None,
     out: Annotated[
         Path | None,
@@ -129,6 +130,8 @@ def verify(
         raise InputError("--threat is for images; a query says itself what inputs it is about")
     if cluster is not None and (queries or jobs is not None):
         raise InputError("--cluster is for images, and instead of --jobs; leave one of them out")
+    if device is not None and (queries or cluster is not None):
+        raise InputError("--device is for images on this machine: queries and clusters run on CPUs; leave it out")
     if network or (target is not None and target.removesuffix(".gz").endswith(".vnnlib")):
         from surebound.cli.verify_query import run_standard
 
@@ -157,6 +160,7 @@ def verify(
             weights=weights,
             data=data,
             data_dir=data_dir,
+            device=device,
             clip=clip,
             out=out,
             certificates=certificates,

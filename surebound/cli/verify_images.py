@@ -36,6 +36,7 @@ class ImageRequest:
     weights: Path | None
     data: str | None
     data_dir: Path | None
+    device: str | None
     clip: tuple[float, float] | None
     out: Path | None
     certificates: Path | None
@@ -70,13 +71,16 @@ def run_images(asked: ImageRequest) -> None:
         check_cluster(asked.cluster)
     if ":" in asked.target:
         sys.path.insert(0, os.getcwd())  # workers import the factory's module, too
-    found = load_target(asked.target, weights=asked.weights, data=asked.data, data_dir=asked.data_dir, clip=asked.clip)
+    found = load_target(
+        asked.target, weights=asked.weights, data=asked.data, data_dir=asked.data_dir, clip=asked.clip,
+        device=asked.device,
+    )  # fmt: skip
+    here = None if asked.cluster is not None else found.processes(asked.jobs)
     place = store_directory(asked.target, asked.out)
     if place is not None and asked.out is None and asked.threat is not None:
         place = place / "threats" / str(threats[0]).replace(":", "-").replace("/", "_")
     images, labels = found.first(asked.first)
     limit = float("inf") if asked.timeout is None else asked.timeout
-    here = None if asked.cluster is not None else asked.jobs or os.cpu_count() or 1
     if asked.explain:
         typer.echo(image_question(found, images, labels, radii, stages, limit, place), err=True)
     network, regions = found.model, []

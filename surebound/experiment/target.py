@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ class Target:
     radii: tuple[Fraction, ...] = ()  # radii it was measured at
     data_dir: Path | None = None
     clip: tuple[float, float] | None = (0.0, 1.0)  # valid inputs
+    device: torch.device = torch.device("cpu")  # where the network is, and its images are put
 
     def dataset(self) -> Dataset:
         """The whole dataset, when `data` is one's name."""
@@ -46,17 +48,52 @@ class Target:
         return datasets.load(self.data, self.data_dir)
 
     def test(self) -> Examples:
-        """The test images and labels; a file's images must be valid inputs."""
+        """The test images and labels, where the network is; a file's images must be valid inputs."""
         from surebound.experiment.arrays import read_arrays
 
         if self.data is not None and Path(self.data).suffix in (".npz", ".safetensors"):
-            return read_arrays(Path(self.data), self.clip)
-        return self.dataset().test
+            found: Examples = read_arrays(Path(self.data), self.clip)
+        else:
+            found = self.dataset().test
+        return found if found.device == self.device else Moved(found, self.device)
+
+    def processes(self, jobs: int | None) -> int:
+        """Return how many worker processes to start: ``jobs``, else one per core, and one beside another device."""
+        if self.device.type == "cpu":
+            return jobs or os.cpu_count() or 1
+        if jobs not in (None, 1):
+            raise InputError(f"--jobs {jobs} are processes of the CPU; leave it out with --device {self.device}")
+        return 1
 
     def first(self, count: int | None) -> tuple[Tensor, Tensor]:
         """The first ``count`` test images (B, ...) and their labels (B,); None: all of them."""
         test = self.test()
         return test.batch(torch.arange(len(test) if count is None else min(count, len(test))))
+
+
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """Examples that are put on another device as they are asked for."""
+
+    held: Examples
+    device: torch.device
+
+    @property
+    def labels(self) -> Tensor:
+        """All labels (N,)."""
+        return self.held.labels.to(self.device)
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def pixels(self, indices: Tensor) -> Tensor:
+        """Return inputs (B, ...) as stored."""
+        return self.held.pixels(indices.cpu()).to(self.device)
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs (B, ...) as the network takes them, and labels (B,)."""
+        images, labels = self.held.batch(indices.cpu())
+        return images.to(self.device), labels.to(self.device)
 
 
 def load(what: str | Path, weights: str | Path | None = None, output: str | int | None = None) -> nn.Module:
@@ -80,12 +117,13 @@ def load_target(
     data_dir: str | Path | None = None,
     clip: tuple[float, float] | None = None,
     output: str | int | None = None,
+    device: str | None = None,
 ) -> Target:
     """Resolve `spec`: a run directory, an ONNX file, `package.module:factory`, or the name of a packaged network.
 
     A factory is a function without arguments that returns an nn.Module, or a module itself; `weights` fills it
     from a safetensors file. `clip` is the range of valid inputs (None: the run's own, else [0, 1]). `output`, or what
-    stands behind a # in `spec`, is the one of several outputs to ask about.
+    stands behind a # in `spec`, is the one of several outputs to ask about. `device`: where to put network and images.
     """
     if not isinstance(spec, (str, Path)):
         raise InputError(f"{type(spec).__name__} is nothing to load; give {_KINDS}")
@@ -115,8 +153,26 @@ def load_target(
     if output is not None and not spec.endswith((".onnx", ".onnx.gz")):
         target = replace(target, model=choose(target.model, output))
     target.model.eval()
+    if device is not None:
+        where_to = _usable(device)
+        target = replace(target, model=target.model.to(where_to), device=where_to)
     target = replace(target, data=target.data if data is None else data, clip=target.clip if clip is None else clip)
     return _arranged(target) if isinstance(target.model, ImportedNetwork) and target.data is not None else target
+
+
+def _usable(name: str) -> torch.device:
+    """Return the device of that name, if sound bounds can be computed there."""
+    from surebound.experiment.run import device_of
+
+    device = device_of(name)
+    try:
+        torch.zeros((), dtype=torch.float64, device=device)
+    except (RuntimeError, TypeError) as error:
+        raise InputError(
+            f"the device {name!r} has no numbers of 64 bits, which sound bounds are computed with; leave --device out "
+            "to use the CPU"
+        ) from error
+    return device
 
 
 _KINDS = (

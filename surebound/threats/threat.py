@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from surebound.errors import InputError, nearest
-from surebound.norm_ball import L1Ball, L2Ball
+from surebound.norm_ball import L1Ball, L2Ball, NormBall
 from surebound.numerics import exact_fraction
+from surebound.pixel_ball import L0Ball
 from surebound.region import LinfBall
 from surebound.threats.patches import Patched, patch_points
 from surebound.threats.transforms import (
@@ -30,7 +31,7 @@ from surebound.threats.transforms import (
 )
 
 #: Balls in pixel space.
-BALLS: dict[str, type[LinfBall] | type[L2Ball] | type[L1Ball]] = {"linf": LinfBall, "l2": L2Ball, "l1": L1Ball}
+BALLS: dict[str, type[LinfBall | L2Ball | L1Ball]] = {"linf": LinfBall, "l2": L2Ball, "l1": L1Ball}
 
 #: Changes by one or two parameters.
 TRANSFORMS: dict[str, type[Transform]] = {
@@ -53,7 +54,6 @@ _MOST = {
     "gamma": Fraction(3, 4),
     "hue": Fraction(180),
     "translation": Fraction(8),
-    "l0": Fraction(1),
 }
 
 _DEGREES = ("degrees", "deg")
@@ -100,22 +100,29 @@ class Threat:
     @property
     def in_pixels(self) -> bool:
         """Is it a ball around the image itself?"""
-        return self.name in BALLS
+        return self.name in BALLS or self._anywhere
+
+    @property
+    def _anywhere(self) -> bool:
+        """Is it of several pixels at once, whose places are too many to be asked one by one?"""
+        return self.name == "l0" and self.size > 1
 
     def each(self, images: Tensor) -> int:
         """Return how many examples stand for one of the images (B, C, H, W): as many as a patch has places, else 1."""
-        if self.name not in PATCHES:
+        if self.name not in PATCHES or self._anywhere:
             return 1
         return math.prod(int(n) - int(self.size) + 1 for n in images.shape[-2:])
 
     def against(
         self, model: nn.Module, images: Tensor, clip: tuple[float, float] | None = None
-    ) -> tuple[nn.Module, LinfBall | L2Ball | L1Ball]:
+    ) -> tuple[nn.Module, LinfBall | NormBall]:
         """Return the network and the region that stand for the threat to images (B, C, H, W).
 
         Of a patch the region has an example for each of its places, ``each(images)`` in a row for every image: an image
         is robust if all of them are.
         """
+        if self._anywhere:
+            return model, L0Ball(images, self.size, clip or (0.0, 1.0))
         if self.name in BALLS:
             return model, BALLS[self.name](images, self.size, clip)
         LinfBall(images, 0, clip)  # refuses what are no images of that range
@@ -218,8 +225,6 @@ def threat(given: str) -> Threat:
         raise InputError(f"the threat {given!r} has a negative size; give 0 or more")
     if name in PATCHES and (found < 1 or found.denominator != 1):
         raise InputError(f"the threat {given!r} is of whole pixels; give {name}:1 or more")
-    if name == "l0" and found > 1:
-        raise InputError(f"the threat {given!r} is of {found} pixels at once; l0:1 is bounded, place by place")
     most = _MOST.get(name)
     if most is not None and found > most:
         raise InputError(f"the threat {given!r} is larger than {name}:{most}, the most that is bounded usefully")

@@ -40,7 +40,7 @@ class Identity:
 
 
 #: How the specification of results ends that are about other regions than l-infinity balls of one radius (run.py).
-_REGIONS = re.compile(r"; (L1Ball|L2Ball|LinfBall of scale \w+)")
+_REGIONS = re.compile(r"; (L0Ball|L1Ball|L2Ball|Patch|LinfBall of scale \w+)")
 
 
 def other_regions(spec: str) -> str:
@@ -52,7 +52,8 @@ def other_regions(spec: str) -> str:
     found = _REGIONS.search(spec)
     if found is None:
         return ""
-    return {"L1Ball": "l1 balls", "L2Ball": "l2 balls"}.get(found[1], "radii per coordinate")
+    names = {"L0Ball": "l0 balls", "L1Ball": "l1 balls", "L2Ball": "l2 balls", "Patch": "patches"}
+    return names.get(found[1], "radii per coordinate")
 
 
 def weights_hash(state: Mapping[str, torch.Tensor]) -> str:

@@ -253,7 +253,7 @@ def _balls(region: SizedRegion | Sequence[SizedRegion]) -> list[SizedRegion]:
         check_region(ball, empty=True)
         if not isinstance(ball, SizedRegion):
             raise RegionError(
-                f"the region is a {type(ball).__name__}; verify takes LinfBall, L2Ball and L1Ball: for a box ask "
+                f"the region is a {type(ball).__name__}; verify takes balls and patches: for a box ask "
                 "sb.decide(model, box, labels)"
             )
     if not balls:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +15,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import surebound as sb
 from surebound.cli import build_app
 from surebound.errors import ConfigError, GraphError, InputError, UntrainedWarning
 from surebound.experiment.run import device_of
-from surebound.experiment.target import load_target
+from surebound.experiment.target import Target, load_target
 
 
 @pytest.fixture
@@ -169,3 +170,63 @@ def test_misspelt_methods_and_cascades_are_guessed() -> None:
         sb.worst_margins(net, region, torch.tensor([0]), method="crwon")
     with pytest.raises(ConfigError, match=r"'fats' is not known; .*; did you mean 'fast'\?"):
         sb.verify(net, region, torch.tensor([0]), "fats")
+
+
+def told(result: Result) -> str:
+    return f"{result.output} {result.exception}"
+
+
+COMMANDS = ("bounds", "attack", "verify", "radius", "evaluate", "doctor", "picture")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_devices_of_commands(folder: Path, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command puts network and images on the device that it is given, or says why not."""
+    asked: list[str | None] = []
+
+    def stopped(*args: object, device: str | None = None, **others: object) -> Target:
+        asked.append(device)
+        found = load_target("net.onnx", data="images.npz", device="cpu")
+        assert found.device == torch.device("cpu") and found.first(2)[0].device == found.device
+        raise InputError("far enough")
+
+    eps = {
+        "bounds": ("--eps", "0.1"),
+        "attack": ("--eps", "0.1"),
+        "verify": ("--eps", "0.1"),
+        "picture": ("--eps", "0.1"),
+    }.get(command, ())
+    given = [command, "net.onnx", "--data", "images.npz", *eps]
+    wrong = CliRunner().invoke(build_app(), [*given, "--device", "gpu"])
+    assert wrong.exit_code == 2 and "the device 'gpu' is spelt 'cuda'" in told(wrong)
+    monkeypatch.setattr("surebound.experiment.target.load_target", stopped)
+    CliRunner().invoke(build_app(), [*given, "--device", "cuda:1"])
+    assert asked == ["cuda:1"]
+
+
+def test_images_follow_the_network(folder: Path) -> None:
+    target = replace(load_target("net.onnx", data="images.npz"), device=torch.device("meta"))
+    images, labels = target.first(3)
+    assert images.device.type == labels.device.type == target.test().labels.device.type == "meta"
+    assert images.shape == (3, 1, 4, 4) and len(target.test()) == 6
+    assert target.processes(None) == target.processes(1) == 1
+    with pytest.raises(InputError, match="--jobs 2 are processes of the CPU"):
+        target.processes(2)
+    assert load_target("net.onnx").processes(3) == 3
+
+
+def test_devices_without_float64_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def narrow(*size: object, dtype: torch.dtype = torch.float32, **others: object) -> torch.Tensor:
+        if dtype is torch.float64:
+            raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
+        return torch.empty(())
+
+    monkeypatch.setattr(torch, "zeros", narrow)
+    with pytest.raises(InputError, match="no numbers of 64 bits"):
+        load_target("mnist-small-ibp-0.4", device="cpu")
+
+
+def test_what_runs_on_cpus_only_says_so() -> None:
+    for given in (["q.vnnlib"], ["net.onnx", "--eps", "1/10", "--cluster", "local:2"]):
+        found = CliRunner().invoke(build_app(), ["verify", *given, "--device", "cuda"])
+        assert found.exit_code == 2 and "run on CPUs" in told(found)

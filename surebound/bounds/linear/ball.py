@@ -5,6 +5,8 @@ With x = origin + t, lo <= t <= hi, any multiplier m >= 0 gives an upper bound:
 each maximum over [lo_i, hi_i]. So the multiplier needs no care; only the sum is rounded, and that is paid
 (docs/soundness.md, "Balls of other norms"). m = |a| / (2 reach), or max |a|, makes it the dual norm where no end of
 the box is in the way.
+
+Of few pixels that hold anything (surebound/pixel_ball.py) the maximum itself is known: a choice of pixels' gains.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from torch import Tensor
 
 from surebound.norm_ball import Ball
 from surebound.numerics import Soundness, round_up, several_sums, tiny
+from surebound.pixel_ball import PixelBox
 
 
 def ball_maximum(a: Tensor, ball: Ball, offset: Tensor, mode: Soundness) -> Tensor:
@@ -23,6 +26,10 @@ def ball_maximum(a: Tensor, ball: Ball, offset: Tensor, mode: Soundness) -> Tens
     origin = ball.origin.flatten(1).double() if a.dim() > 2 else ball.origin.double().unsqueeze(1)  # (B, n)
     low, high = (end.double().reshape(origin.shape) - origin for end in (ball.lower, ball.upper))
     middle = wide * origin
+    if isinstance(ball, PixelBox):
+        gains = torch.maximum(wide * low, wide * high)  # >= 0, because the image is in the box
+        best = offset + middle.sum(2) + ball.region.most(ball.region.by_pixel(gains))
+        return _paid(best, offset.abs() + middle.abs().sum(2) + gains.sum(2), wide.shape[2], mode, dtype)
     if mode is Soundness.NONE and torch.is_grad_enabled():  # for slopes: what proves is evaluated without gradients
         dual = wide.norm(dim=2) if ball.norm == 2 else wide.abs().amax(2)
         return (offset + middle.sum(2) + ball.reach * dual).to(dtype)
@@ -35,13 +42,16 @@ def ball_maximum(a: Tensor, ball: Ball, offset: Tensor, mode: Soundness) -> Tens
         t = torch.where(wide > multiplier.unsqueeze(2), high, torch.where(wide < -multiplier.unsqueeze(2), low, still))
         gains, costs, whole = wide * t, multiplier.unsqueeze(2) * t.abs(), multiplier * ball.reach
     best = offset + middle.sum(2) + (gains - costs).sum(2) + whole
-    if mode is Soundness.NONE:
-        return best.to(dtype)
-    # The ends, their differences and t are rounded, too, each relative to what it is.
     reach = torch.maximum(low.abs(), high.abs())
     size = offset.abs() + middle.abs().sum(2) + (wide.abs() * reach).sum(2) + 2 * costs.sum(2) + whole
-    rate = several_sums(wide.shape[2] + 64, 8)
-    return round_up(best + (size * rate + tiny(torch.float64) * wide.shape[2]), dtype)
+    return _paid(best, size, wide.shape[2], mode, dtype)
+
+
+def _paid(best: Tensor, size: Tensor, count: int, mode: Soundness, dtype: torch.dtype) -> Tensor:
+    """Round up what sums of ``count`` products of that size came to; ends and differences were rounded, too."""
+    if mode is Soundness.NONE:
+        return best.to(dtype)
+    return round_up(best + (size * several_sums(count + 64, 8) + tiny(torch.float64) * count), dtype)
 
 
 def _multiplier(a: Tensor, low: Tensor, high: Tensor, ball: Ball) -> Tensor:

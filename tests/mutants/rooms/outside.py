@@ -107,7 +107,7 @@ FAULTS = [
     ),
     M("graph/plain.py", "node.target not in decomposed and ", "", PLAIN),
     M("graph/plain.py", "node.args[5] is False and ", "", PLAIN),
-    M("graph/plain.py", "before.dim() != node.meta[\"val\"].dim() and ", "", PLAIN),
+    M("graph/plain.py", 'before.dim() != node.meta["val"].dim() and ', "", PLAIN),
     M("graph/plain.py", "if any(node in last.all_input_nodes for node in rewritten) or", "if", PLAIN),
     M("graph/trace.py", "(1, 2, 5, len(example))", "(2, 5)", CHANGES),
     M("graph/trace.py", "if not torch.equal(expected, again):", "if False:", ("tests/graph/test_trace.py", *CHANGES)),
