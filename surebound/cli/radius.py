@@ -45,7 +45,7 @@ def radius(
     data_dir: DataDir = None,
     device: Device = None,
     clip: Clip = None,
-    cascade: Annotated[str, typer.Option(help="Which stages: default, paper or fast.")] = "default",
+    cascade: Annotated[str, typer.Option(help="Which stages: default, paper, fast or crown.")] = "default",
     timeout: Annotated[float, typer.Option(min=0, help="Seconds per image, radius and stage.")] = 10.0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes (default: one per core).")] = None,
     out: Annotated[

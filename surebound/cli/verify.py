@@ -45,7 +45,7 @@ def verify(
         Path | None, typer.Option(help="Where --instances finds its files (default: beside it).")
     ] = None,
     cascade: Annotated[
-        str, typer.Option(help="Which stages: default, paper (MIP, LP, attackable) or fast.")
+        str, typer.Option(help="Which stages: default, paper (MIP, LP, attackable), fast, or crown (for small radii).")
     ] = "default",
     tighten: Annotated[
         int,

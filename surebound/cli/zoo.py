@@ -28,7 +28,10 @@ def zoo(
     name: Annotated[str | None, typer.Option("--as", help="The name to package it under.", show_default=False)] = None,
     verified: Annotated[
         Path | None,
-        typer.Option(help="Results of `surebound verify` on the network --as, to note.", show_default=False),
+        typer.Option(
+            help="Results of `surebound verify` on the network --as, to note; of 1,000 images or more.",
+            show_default=False,
+        ),
     ] = None,
     check: Annotated[
         str | None, typer.Option(help="Check the packaged certificates of this network.", show_default=False)
@@ -105,7 +108,7 @@ def _rows(entry: ZooEntry) -> list[list[Cell]]:
     also = [entry.method, entry.parameters, entry.core_hours, entry.command, entry.commit, sample]
     rows: list[list[Cell]] = []
     for radius, value in unproved.items():
-        found = (entry.verification or {}).get(radius, {})
+        found = entry.decided(radius)
         clean, pgd = entry.results["clean_error"], found.get("pgd_error", attacked.get(radius))
         errors = (clean, pgd, found.get("float_sound_verified_error"), value)
         rows.append([entry.name, entry.data, entry.eps_train, radius, *map(percent, errors), *also])
@@ -125,6 +128,11 @@ def _describe(entry: ZooEntry) -> None:
     for name, text in facts:
         typer.echo(f"{name:<14}{text}")
     print_table(SHOWN[3:], [row[3 : len(SHOWN)] for row in _rows(entry)])
+    for radius in entry.results["verified_error"]:
+        whole = entry.results["images"]
+        images = entry.decided(radius).get("images", whole)
+        if images < whole:
+            typer.echo(f"at {radius} PGD and verified errors are of the first {images:,} of {whole:,} images")
 
 
 def _check_sample(name: str) -> None:

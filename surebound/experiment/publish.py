@@ -16,6 +16,9 @@ from surebound.experiment.rundir import RunDirectory
 from surebound.verify import Results, Store
 from surebound.verify.identity import weights_hash
 
+#: With fewer images an error of half of them is uncertain by more than three points of a hundred.
+FIRST = 1_000
+
 
 def portable(command: str) -> str:
     """A run's command without what belongs to the machine it ran on: its script, directories, threads, workers."""
@@ -82,7 +85,8 @@ def core_hours(run: RunDirectory) -> float | None:
 def publish_verification(directory: Path, name: str) -> Path:
     """Note beside the packaged network `name` what `surebound verify` found about it, radius by radius.
 
-    requirement: the results are of this network's weights, and of as many images as its other errors
+    requirement: the results are of this network's weights, and of all test images or of the first `FIRST` or more;
+        of how many is noted with them
     """
     entry = zoo.entry(name)
     path, facts = directory / "results.db", zoo.NETS_DIRECTORY / f"{name}.json"
@@ -95,13 +99,16 @@ def publish_verification(directory: Path, name: str) -> Path:
     record = json.loads(facts.read_text(encoding="utf-8"))
     noted = record.setdefault("verification", {})
     for radius in results.radii:
-        summary = results.at(radius).summary()
-        if summary.total != entry.results["images"]:
+        found = results.at(radius)
+        summary = found.summary()
+        if summary.total < min(FIRST, entry.results["images"]) or {r.index for r in found} != set(range(summary.total)):
             raise StoreError(
-                f"{path} has {summary.total} images at {radius}, the errors of {name} are of "
-                f"{entry.results['images']}; let `surebound verify` decide all of them"
+                f"{path} has {summary.total:,} images at {radius}, the errors of {name} are of "
+                f"{entry.results['images']:,}; let `surebound verify` decide all of them, or the first {FIRST:,}"
             )
         noted[str(radius)] = {
+            "images": summary.total,
+            "clean_error": summary.clean_error,
             "pgd_error": summary.pgd_error,
             "falsified_error": summary.falsified_error,
             "verified_error": summary.verified_error,

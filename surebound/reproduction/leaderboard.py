@@ -29,8 +29,9 @@ SINCE = (
 
 TITLE = "# Leaderboard"
 INTRODUCTION = """Errors in percent on all test images. *Verified*: not proved robust, whatever the attack; ours are
-proved for every float32 execution. *By*: the complete cascade of `surebound verify`, or interval bounds alone where
-that has not been run. The paper is Gowal et al. 2018 (table 4, the best of its three networks); *best since* are the
+proved for every float32 execution. *By*: the complete cascade of `surebound verify`
+(of the first test images only, where it says so), or interval bounds alone where that has not been run.
+The paper is Gowal et al. 2018 (table 4, the best of its three networks); *best since* are the
 least certified errors of IBP and its successors in tuned re-runs (Mao et al. 2025, De Palma et al. 2024).
 `sb.load(NAME)` loads a network, `surebound zoo --check NAME` checks its packaged certificates, if it has any.
 `surebound zoo --leaderboard docs` wrote this page."""
@@ -73,14 +74,15 @@ def _published(row: Row) -> Standing:
 
 def _packaged(entry: ZooEntry, radius: str) -> Standing:
     """Take the float-sound error of the complete cascade where it has been run, else the interval bounds'."""
-    results, decided = entry.results, (entry.verification or {}).get(radius)
+    results, decided = entry.results, entry.decided(radius)
     whole = results["pgd_images"] == results["images"]
     attacked = decided["pgd_error"] if decided else results["pgd_error"].get(radius) if whole else None
     error = decided["float_sound_verified_error"] if decided else results["verified_error"][radius]
+    part = f", first {decided['images']:,}" if decided and decided["images"] < results["images"] else ""
     return Standing(
         entry.data, Fraction(radius), entry.name, entry.method, 100 * results["clean_error"],
-        None if attacked is None else 100 * attacked, 100 * error, "cascade" if decided else "interval bounds",
-        entry.core_hours, ours=True,
+        None if attacked is None else 100 * attacked, 100 * error,
+        f"cascade{part}" if decided else "interval bounds", entry.core_hours, ours=True,
     )  # fmt: skip
 
 

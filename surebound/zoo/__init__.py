@@ -32,9 +32,18 @@ class ZooEntry:
     seed: int = 0
     core_hours: float | None = None  # what the training's steps took, times threads and processes
     commit: str | None = None
-    verification: dict[str, Any] | None = None  # radius -> what deciding the whole test set came to
+    verification: dict[str, Any] | None = None  # radius -> what deciding the test set, or its first images, came to
     certificates: dict[str, Any] | None = None  # the packaged sample: its digest, how many of how many
     config: dict[str, Any] | None = None  # data, model, method and plan of the run, as plain values
+
+    def decided(self, radius: str) -> dict[str, Any]:
+        """Return what deciding image by image came to at a radius, with the number of images; empty if nobody did.
+
+        >>> entry("mnist-medium-bn-ibp-0.3").decided("3/10")["images"]
+        10000
+        """
+        found = (self.verification or {}).get(radius, {})
+        return {"images": self.results["images"], **found} if found else {}
 
     @property
     def method(self) -> str:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from surebound import data, zoo
 from surebound.cli import build_app
+from surebound.experiment import publish
 from surebound.experiment.config import Config
 from surebound.experiment.presets import preset
 from surebound.experiment.terminal import Terminal
@@ -143,6 +144,11 @@ def test_train_evaluate_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     refused = invoke("zoo", "--verified", str(tmp_path / "some"), "--as", "digits-0.02")
     assert refused.exit_code == 2
     assert "let `surebound verify` decide all of them" in " ".join(refused.stderr.split())
+    monkeypatch.setattr(publish, "FIRST", 9)
+    assert invoke("zoo", "--verified", str(tmp_path / "some"), "--as", "digits-0.02").exit_code == 0
+    assert zoo.entry("digits-0.02").decided("1/50")["images"] == 9
+    said = " ".join(invoke("zoo", "digits-0.02").stdout.split())
+    assert f"PGD and verified errors are of the first 9 of {len(test)} images" in said
     found = verify(model, LinfBall(x, "1/50", clip=(0, 1)), y, "fast", out=tmp_path / "proofs").summary()
     assert invoke("zoo", "--verified", str(tmp_path / "proofs"), "--as", "digits-0.02").exit_code == 0
     (row,) = json.loads(invoke("zoo", "--format", "json").stdout)

@@ -31,12 +31,14 @@ def test_every_packaged_network_stands_there_with_its_own_float_sound_error():
     found = {(s.who, s.eps): s for s in standings() if s.ours}
     for entry in zoo.entries():
         for radius, by_intervals in entry.results["verified_error"].items():
-            decided = (entry.verification or {}).get(radius, {}).get("float_sound_verified_error")
+            found_out = entry.decided(radius)
+            decided = found_out.get("float_sound_verified_error")
             error = 100 * (by_intervals if decided is None else decided)
             if error < 100:
                 shown = found[entry.name, Fraction(radius)]
                 assert shown.verified == pytest.approx(error, abs=1e-9)
-                assert shown.by == ("interval bounds" if decided is None else "cascade")
+                assert shown.by.split(",")[0] == ("interval bounds" if decided is None else "cascade")
+                assert ("first" in shown.by) == (found_out.get("images", 10_000) < 10_000)
 
 
 def test_lines_of_a_radius_are_ordered_by_verified_error():

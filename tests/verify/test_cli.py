@@ -161,7 +161,7 @@ def test_mistakes_are_named(folder: Path, data: Path) -> None:
         "verify", TARGET, "--eps", "0.1", "--data", data, "--cascade", "fast", "--tighten", 4
     )
     assert "FIRST:LAST:STEP" in error("verify", TARGET, "--eps", "0:1", "--out", folder)
-    assert "choose one of: default, paper, fast" in error(
+    assert "choose one of: default, paper, fast, crown" in error(
         "verify", TARGET, "--eps", "0.1", "--out", folder, "--cascade", "x"
     )
     assert "no results store" in error("results", folder / "nothing")

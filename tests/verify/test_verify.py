@@ -200,7 +200,7 @@ def test_a_lying_stage_proves_nothing() -> None:
         (
             {"cascade": "best"},
             ConfigError,
-            "cascade 'best' is not known; choose one of: default, paper, fast",
+            "cascade 'best' is not known; choose one of: default, paper, fast, crown",
         ),
         (
             {"cascade": Cascade("c", (MixedInteger(solver="cplex"),))},
