@@ -90,17 +90,17 @@ def test_bounds_are_float_sound_and_come_first() -> None:
     )
 
 
-def test_verdicts_agree_with_every_activation_pattern() -> None:
+@pytest.mark.parametrize("stages", [Cascade("t", (IntervalBounds(), MixedInteger())), cascade("crown")])
+def test_verdicts_agree_with_every_activation_pattern(stages: Cascade) -> None:
     net = tiny_net([2, 3, 2, 3], 0)
     images = torch.rand(4, 2, generator=torch.Generator().manual_seed(3))
-    stages = (IntervalBounds(), MixedInteger())
     seen = set()
     for seed in (1, 4):
         net.load_state_dict(tiny_net([2, 3, 2, 3], seed, scale=3.0).state_dict())
         labels = net(images).argmax(1)
         found = attack(net, LinfBall(images, "1/5", clip=(0, 1)), labels, PGD(steps=20, restarts=2))
         for record, margin in zip(
-            verify(net, LinfBall(images, "1/5", clip=(0, 1)), labels, Cascade("t", stages)),
+            verify(net, LinfBall(images, "1/5", clip=(0, 1)), labels, stages),
             found.margins,
             strict=True,
         ):
