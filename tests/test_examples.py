@@ -13,7 +13,10 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 
 #: Shorter forms of what takes longer than a few seconds.
-QUICK = {"attention_and_recurrence": {"steps": 80, "images": 8}}
+QUICK: dict[str, dict[str, int]] = {
+    "attention_and_recurrence": {"steps": 80, "images": 8},
+    "quantised_digits": {"steps": 150, "images": 8},
+}
 
 
 def run(path: Path) -> Any:
@@ -35,6 +38,9 @@ def test_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     if path.stem == "bound_your_network":
         assert result.shape == (4, 10)
         assert (result.min(1).values <= 0).all() and torch.isfinite(result).all()
+    if path.stem == "quantised_digits":
+        (right, proved), (right_whole, proved_whole) = result["float32"], result["8 bits"]
+        assert right >= proved >= 0.5 and right_whole >= proved_whole >= 0.5
     if path.stem == "attention_and_recurrence":
         assert set(result) == {"RowReader", "Transformer"}
         assert all(0.25 <= proved <= right <= 1 for right, proved in result.values())

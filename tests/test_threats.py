@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from fractions import Fraction
 from itertools import pairwise
@@ -23,6 +24,7 @@ from surebound.report import provenance
 from surebound.report.headline import headline
 from surebound.report.source import read_run
 from surebound.threats import Changed, Gamma, Hue, Rotation, Translation, Zoom, substitutions
+from tests.cli.digits_net import build
 
 CLIP = (0.0, 1.0)
 SIZES = {
@@ -385,6 +387,14 @@ def test_commands_take_patches_and_radius_takes_threats(tmp_path, monkeypatch):
     assert load_file("w.safetensors")["images"].shape == (2, 1, 8, 8)
     found = run("verify", net, "--threat", "patch:7", "--first", "2", "--cascade", "fast", "--jobs", "1", "--out", "o")
     assert found.exit_code == 0 and " 2  " in found.output, found.output
+    listed = CliRunner().invoke(build_app(), ["results", "o", "--format", "json"])
+    records = json.loads(listed.stdout)
+    assert [record["index"] for record in records] == [0, 1], "images, not their four places"
+    images = sb.data.load("digits").test.batch(torch.arange(2))[0]
+    assert [record["prediction"] for record in records] == build()(images).argmax(1).tolist()
+    states = {record["status"] for record in records}
+    filtered = CliRunner().invoke(build_app(), ["results", "o", "--format", "json", "--status", states.pop()])
+    assert json.loads(filtered.stdout) and all(record["index"] < 2 for record in json.loads(filtered.stdout))
     with pytest.raises(RunError, match="a record for each place of a patch, not for each image"):
         read_run(Path("o"))
     assert "has whole sizes" in run("radius", net, "--threat", "patch:2").output

@@ -62,6 +62,7 @@ def results(
       surebound results runs/mnist-small --format csv --out results.csv --witnesses counterexamples
     """
     from surebound.cli.verify_images import show, tell_errors
+    from surebound.experiment.verifications import by_image
     from surebound.verdict import Status
     from surebound.verify import Results, Store
     from surebound.verify.export import COLUMNS, row
@@ -74,10 +75,15 @@ def results(
     wanted = None if eps is None else set(parse_radii(eps))
     statuses = None if not status else [Status(each.value) for each in status]
     with Store.read(path) as store:
-        records = tuple(
-            record for record in store.records(status=statuses, stage=stage) if wanted is None or record.eps in wanted
-        )
+        everything = Results(tuple(store.records()), path)
         regions = store.regions()
+    records = tuple(
+        record
+        for record in by_image(everything, path.parent)
+        if (wanted is None or record.eps in wanted)
+        and (statuses is None or record.verdict.status in statuses)
+        and (stage is None or record.verdict.stage == stage)
+    )
     found = Results(records, path)
     if regions:
         typer.echo(f"surebound: these are verdicts about {regions}, not about l-infinity balls of one radius", err=True)

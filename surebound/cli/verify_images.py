@@ -88,13 +88,14 @@ def run_images(asked: ImageRequest) -> None:
         network, region = each.against(found.model, images, found.clip)
         regions.append(region)
     places = threats[0].each(images)
+    read = forward(found.model, images).argmax(1).tolist() if places > 1 else []
 
     def keep_request() -> None:
         if place is not None:
             note_verification(
                 place, network=found.name, data=found.data, images=len(images), radii=radii,
                 cascade=stages, timeout=limit, seed=asked.seed, certificates=asked.certificates,
-                threat=None if asked.threat is None else str(threats[0]), places=places,
+                threat=None if asked.threat is None else str(threats[0]), places=places, predictions=read,
             )  # fmt: skip
 
     if places > 1:
@@ -112,7 +113,7 @@ def run_images(asked: ImageRequest) -> None:
         raise
     if places > 1:
         note(f"{places} places of the patch for each image; an image is proved if all of them are")
-        results = results.by_image(places, forward(found.model, images).argmax(1).tolist())
+        results = results.by_image(places, read)
     keep_request()
     show(results, asked.form)
     if asked.certificates is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -12,6 +13,7 @@ from surebound.errors import StoreError
 from surebound.experiment.environment import describe_environment
 from surebound.experiment.metrics import read_metrics
 from surebound.search.cascade import Cascade
+from surebound.verify import Results
 
 NAME = "verification.jsonl"
 
@@ -29,6 +31,7 @@ def note_verification(
     certificates: Path | None = None,
     threat: str | None = None,
     places: int = 1,
+    predictions: Sequence[int] = (),
 ) -> None:
     """Append a request to the store's directory, once; a report tells from it what the results are about."""
     record: dict[str, Any] = {
@@ -42,7 +45,8 @@ def note_verification(
         "seed": seed,
         **({} if certificates is None else {"certificates": str(certificates.absolute())}),
         **({} if threat is None else {"threat": threat}),
-        **({} if places == 1 else {"places": places}),  # records for each image
+        # records for each image, and what the network makes of the images themselves
+        **({} if places == 1 else {"places": places, "predictions": list(predictions)}),
         "environment": None,
     }
     if record in [{**old, "environment": None} for old in read_verifications(directory)]:
@@ -54,6 +58,24 @@ def note_verification(
             file.write(json.dumps(record) + "\n")
     except OSError as error:
         raise StoreError(f"could not write {directory / NAME}: {error}") from error
+
+
+def by_image(found: Results, directory: Path) -> Results:
+    """Join the records of a patch's places as records of images, if the store holds such.
+
+    An image is robust if all of its places are, broken if one is, and left out while places are missing.
+    """
+    asked = [request for request in read_verifications(directory) if int(request.get("places", 1)) > 1]
+    if not asked:
+        return found
+    places = int(asked[-1]["places"])
+    counts = Counter((record.eps, record.index // places) for record in found)
+    broken = {(r.eps, r.index // places) for r in found if r.verdict.witness is not None}
+    whole = {key for key, count in counts.items() if count == places} | broken
+    kept = tuple(record for record in found if (record.eps, record.index // places) in whole)
+    predictions: list[int] = max((request.get("predictions", []) for request in asked), key=len)
+    known = len(predictions) > max((index for _, index in whole), default=-1)
+    return Results(kept, found.path).by_image(places, predictions if known else None)
 
 
 def read_verifications(directory: Path) -> list[dict[str, Any]]:

@@ -232,13 +232,15 @@ int64_t surebound_product_input(const float *g, const float *weight, int64_t n, 
                                 float *x, int64_t threads) {
     Shape d = {h, w, c, oh, ow, o, kh, kw, sy, sx, py, px};
     int64_t p = oh * ow, run = kw * c, image = h * w * c, wide = (w + 2 * px) * c, size = bordered(&d), failed = 0;
-    int64_t strips = tiles(run, BROAD), chunk = least(o, CHUNK), pixels = h * w == p && kh * kw == 1 && !py && !px;
+    int64_t joined = kh > 1 && kh * run <= BROAD; /* a whole window is one strip, its sums then cut into rows */
+    int64_t lines = joined ? 1 : kh, line = joined ? kh * run : run, strips = tiles(line, BROAD), chunk = least(o, CHUNK);
+    int64_t pixels = h * w == p && kh * kw == 1 && !py && !px;
     int64_t parts = pixels ? ranges(n, p, threads) : 1; /* windows that overlap are added up by one thread */
-    float *packed = aligned_alloc(64, kh * strips * o * BROAD * sizeof *packed); /* (kh, strip, o, BROAD) */
+    float *packed = aligned_alloc(64, lines * strips * o * BROAD * sizeof *packed); /* (line, strip, o, BROAD) */
     int32_t *at = places(&d), ends[HIGH];
     if (!packed || !at) return free(packed), free(at), 1;
     for (int k = 0; k < HIGH; k++) ends[k] = BROAD * k;
-    pack_strips(weight, o, kh, run, packed, threads);
+    pack_strips(weight, o, lines, line, packed, threads);
 #pragma omp parallel num_threads(threads) reduction(| : failed)
     {
         float *room = py || px ? malloc(size * sizeof *room) : NULL;
@@ -249,21 +251,23 @@ int64_t surebound_product_input(const float *g, const float *weight, int64_t n, 
             int64_t e = job / parts, begin = p * (job % parts) / parts, these = p * (job % parts + 1) / parts - begin;
             float *to = room ? room : x + e * image, end[HIGH * BROAD];
             memset(to + (pixels ? begin * c : 0), 0, (pixels ? these * c : size) * sizeof *to);
-            for (int64_t s = 0; s < kh * strips; s++)
+            for (int64_t s = 0; s < lines * strips; s++)
                 for (int64_t j = 0; j < o; j += chunk)
                     for (int64_t t = 0, many = tiles(these, HIGH); t < many; t++) {
                         int64_t first = begin + these * t / many, count = begin + these * (t + 1) / many - first;
-                        int64_t off = s % strips * BROAD, part = least(BROAD, run - off), both = part > ACROSS;
+                        int64_t off = s % strips * BROAD, part = least(BROAD, line - off), both = part > ACROSS;
                         const float *from = g + (e * p + first) * o + j, *columns = packed + (s * o + j) * BROAD;
                         float *place = to + s / strips * wide + off;
-                        if (part % ACROSS == 0) {
+                        if (part % ACROSS == 0 && !joined) {
                             input_of[both][count](from, o, least(chunk, o - j), columns, place, at + first);
                             continue;
                         }
                         memset(end, 0, sizeof end);
                         input_of[both][count](from, o, least(chunk, o - j), columns, end, ends);
                         for (int64_t k = 0; k < count; k++)
-                            for (int64_t i = 0; i < part; i++) place[at[first + k] + i] += end[BROAD * k + i];
+                            for (int64_t y = 0; y < (joined ? kh : 1); y++)
+                                for (int64_t i = 0; i < (joined ? run : part); i++)
+                                    place[at[first + k] + y * wide + i] += end[BROAD * k + y * run + i];
                     }
             if (!room) continue;
             for (int64_t y = 0; y < h; y++)

@@ -83,7 +83,7 @@ def _product_input(g: Tensor, size: Sequence[int], w: Tensor, conv: Conv) -> Ten
 def by_windows(g: Tensor, size: Sequence[int], w: Tensor, conv: Conv) -> Tensor:
     """Return the gradient of images by products of matrices and a sum of windows (col2im); no dilation, no groups."""
     (h, wide), (kh, kw), (sy, sx), (py, px) = size, w.shape[2:], conv.stride, conv.pad
-    if g.is_contiguous():  # plane by plane: no copy, a small product per example
+    if g.is_contiguous() and g[0, 0].numel() > 1:  # plane by plane: no copy, a small product per example
         columns = torch.matmul(w.flatten(1).t(), g.flatten(2))  # (N, C window, positions)
         return F.fold(columns, (h, wide), (kh, kw), 1, (py, px), (sy, sx))
     windows = g.movedim(1, -1).reshape(-1, g.shape[1]) @ w.movedim(1, -1).flatten(1)  # (N positions, window C)

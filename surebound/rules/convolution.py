@@ -127,7 +127,7 @@ def _conv_adjoint(
     if torch.is_grad_enabled() and (a.requires_grad or weight.requires_grad):
         back = convolution_adjoint(flat, weight, a.shape[0], size, conv)
     else:
-        back = product_input(flat, size, weight, conv)
+        back = product_input(flat, size, _laid(weight), conv)
     return back.reshape(*a.shape[:2], *back.shape[1:])
 
 

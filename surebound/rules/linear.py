@@ -13,6 +13,7 @@ from torch import Tensor
 
 from surebound.errors import BoundError
 from surebound.interval import Interval
+from surebound.kernels.matrices import matrix_input
 from surebound.rules.adjoint_gradient import matrix_adjoint
 from surebound.rules.affine import both_vary, by_rows, magnitude_by_rows, weighted
 from surebound.rules.facts import Affine, Memory
@@ -46,8 +47,9 @@ def _linear_magnitude(m: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
 
 def linear_adjoint(a: Tensor, in_shape: torch.Size, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return a W (S, B, ..., in) for coefficients a (S, B, ..., out)."""
-    trains = torch.is_grad_enabled() and (a.requires_grad or weight.requires_grad)
-    return matrix_adjoint(a, weight) if trains and a.dim() == 3 else a @ weight
+    if torch.is_grad_enabled() and (a.requires_grad or weight.requires_grad):
+        return matrix_adjoint(a, weight) if a.dim() == 3 else a @ weight
+    return matrix_input(a.flatten(0, -2), weight).view(*a.shape[:-1], weight.shape[1]) if a.dim() == 3 else a @ weight
 
 
 def linear_constant(in_shape: torch.Size, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:

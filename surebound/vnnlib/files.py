@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +15,13 @@ from torch import Tensor, nn
 from surebound.bounds.interval import propagate
 from surebound.errors import QueryError, TraceMismatchError
 from surebound.graph import ImportedNetwork, Program, program_of
+from surebound.graph.onnx.classical import rewritten
 from surebound.graph.onnx.export import export_program
 from surebound.graph.onnx.file import Model, parse_model, read_bytes
 from surebound.graph.onnx.outputs import with_output
 from surebound.interval import Interval
 from surebound.numerics import Soundness
-from surebound.vnnlib.check import checked_network, points_around
+from surebound.vnnlib.check import check_import, checked_network, points_around
 from surebound.vnnlib.runtime import Session
 from surebound.vnnlib.write import robustness_query, write_query
 
@@ -31,7 +34,20 @@ def load_onnx(path: str | Path, output: str | None = None) -> ImportedNetwork:
     outputs of which one alone holds numbers, as scores beside a label, that one is taken.
     """
     content, source = read_bytes(path), str(path)
-    return checked_network(parse_model(content, source, lambda proto: with_output(proto, output, source)))
+    asked: list[bytes] = []  # the file as it is, but for its other outputs
+
+    def chosen(proto: Any) -> Any:
+        cut = with_output(proto, output, source)
+        made = rewritten(cut, source)
+        if made is not cut:
+            asked.append(cut.SerializeToString())
+        return made
+
+    model = parse_model(content, source, chosen)
+    network = checked_network(model)
+    for each in asked:
+        check_import(network, replace(model, content=each))
+    return network
 
 
 def write_network(model: nn.Module, example: Tensor, path: str | Path) -> None:

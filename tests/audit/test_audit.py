@@ -26,6 +26,8 @@ SHARE = 20 / len(GENERATORS)
 @pytest.mark.parametrize("name", GENERATORS)
 def test_nothing_is_found(name: str) -> None:
     tally = audit(SHARE, seed=2, only=(name,))
+    while tally.comparisons == 0 and tally.trials[name] < 20:  # a slow machine, and the first ones were refused
+        audit(seed=2, only=(name,), trials=1, first=tally.trials[name], tally=tally)
     assert [str(find) for find in tally.finds] == []
     assert tally.comparisons > 0
 

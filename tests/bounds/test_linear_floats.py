@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import surebound as sb
+from surebound.bounds.linear import intermediate
 from surebound.bounds.linear.alpha import NamedMultipliers
 from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.crown import linear_bounds
@@ -236,3 +238,31 @@ def test_what_only_our_own_rounding_forbids_is_proved() -> None:
     assert -1.5 <= closer < -1.49
     reduced = reduce_network(program_of(net, x), Interval(x, x), torch.ones(1, 1), Soundness.DEPLOYED)
     assert float(bounds_of_rows(reduced).upper) <= 0
+
+
+@pytest.mark.parametrize(("bias", "again"), [(4.0, False), (-1.5, True)])
+def test_no_arithmetic_is_tried_where_the_network_itself_forbids_a_proof(
+    monkeypatch: pytest.MonkeyPatch, bias: float, again: bool
+) -> None:
+    """A row that is positive at the centre stays open in any arithmetic: one relaxation, the bound as it was."""
+    n = 4096
+    net = nn.Sequential(nn.Linear(1, n), nn.ReLU(), nn.Linear(n, 1)).requires_grad_(False)
+    net[0].weight.zero_()
+    net[0].bias.fill_(1.0)
+    net[2].weight.copy_(torch.tensor([1.0, -1.0]).repeat(n // 2))
+    net[2].bias.fill_(bias)
+    x, spec = torch.zeros(1, 1), sb.LinearSpec(torch.ones(1, 1))
+    plain = []
+
+    def counted(*args: Any, **kwargs: Any) -> Relaxed:
+        plain.append(args[2] is Soundness.NONE)
+        return relax(*args, **kwargs)
+
+    monkeypatch.setattr(intermediate, "relax", counted)
+    found = linear_bounds(net, sb.Box(x, x), spec)
+    assert plain == ([True] if again else [])
+    assert found.coefficients.dtype == (torch.float64 if again else torch.float32)
+    assert float(found.upper) >= bias
+    monkeypatch.setattr(intermediate, "_reached", lambda program, box, c, d: torch.full(d.shape, -torch.inf))
+    assert torch.equal(found.upper, linear_bounds(net, sb.Box(x, x), spec).upper)
+    assert any(plain)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from surebound.data import Status, UnverifiedDataWarning, data_directory, fake, load, names, registry, stream
+from surebound.data import Status, UnverifiedDataWarning, data_directory, digits, fake, load, names, registry, stream
 from surebound.data.checksum import OFFICIAL, file_md5, split_digest
 from surebound.data.marker import MARKER, mark_generated
 from surebound.errors import CorruptDataError, DataError, InputError, MissingDataError
@@ -28,6 +28,14 @@ def pretend_published(monkeypatch: pytest.MonkeyPatch, name: str, counts: tuple[
 
 def unmark(folder: Path) -> None:
     (folder / MARKER).unlink()
+
+
+def test_the_digits_are_the_same_wherever_they_are_read_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the file, which is known by its place, or by scikit-learn itself."""
+    direct = digits.read()
+    monkeypatch.setattr(digits, "find_spec", lambda name: None)
+    for one, other in zip(direct, digits.read(), strict=True):
+        assert torch.equal(one.images, other.images) and torch.equal(one.labels, other.labels)
 
 
 def test_the_embedded_digits() -> None:

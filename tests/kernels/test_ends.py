@@ -41,6 +41,7 @@ def bounds(layout: str) -> tuple[Tensor, Tensor]:
     lower = draw(0, layout)
     upper = lower + draw(1, layout).abs()
     lower[0, 0], upper[0, 1], upper[0, 2] = 0.0, 0.0, lower[0, 2]
+    lower[1, 0, 0, 0] = -9.0  # the largest |x| of an example is that of a lower end
     return torch.minimum(lower, upper), torch.maximum(lower, upper)
 
 
@@ -80,6 +81,18 @@ def test_the_tighter_of_two_bounds(how: str, loose: float) -> None:
     )
     for each, wanted in zip(mine, theirs, strict=True):
         torch.testing.assert_close(torch.zeros(SHAPE) if each is None else each, wanted)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["known", "new"])
+def test_an_end_that_is_not_a_number_says_nothing(how: str, kind: str) -> None:
+    (lower, upper), center, radius = bounds("plain"), draw(4, "plain"), draw(5, "plain").abs()
+    for number, value in enumerate((lower, upper) if kind == "known" else (center, radius)):
+        value[1, 2, 3, number] = torch.nan
+    found = within(Interval(lower, upper), center, radius)
+    assert torch.equal(found.lower, torch.fmax(lower, center - radius))
+    assert torch.equal(found.upper, torch.fmin(upper, center + radius))
+    assert not bool(found.lower.isnan().any() | found.upper.isnan().any())
 
 
 @torch.no_grad()

@@ -25,6 +25,8 @@ SHAPES = [
     (2, 8, 6, 5, 16, (3, 3), [1, 1], [1, 2]),
     (2, 20, 7, 7, 45, (3, 3), [1, 1], [0, 0]),
     (2, 9, 4, 4, 300, (2, 2), [1, 1], [0, 0]),
+    (3, 3, 9, 8, 20, (3, 3), [1, 1], [0, 0]),
+    (2, 1, 8, 8, 270, (4, 4), [2, 2], [1, 1]),
 ]
 PLAIN = Conv((1, 1), (0, 0), (1, 1))
 
@@ -75,6 +77,14 @@ def test_the_convolution_and_its_gradients_are_those_of_pytorch(monkeypatch, sha
     )
     for mine, expected in zip(found, (gx, gw), strict=True):
         torch.testing.assert_close(mine.double(), expected, atol=2e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_windows_of_one_position_are_a_product_of_matrices(size):
+    x, w, _, g = drawn(3, 5, size + 2, size + 2, 7, (3, 3), [1, 1], [0, 0])
+    for layout in (g, g.contiguous()):
+        found = products.by_windows(layout, x.shape[2:], w, PLAIN)
+        torch.testing.assert_close(found.double(), reference(g, x, w, [1, 1], [0, 0])[0], atol=1e-4, rtol=1e-5)
 
 
 def test_threads_change_no_bit(monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from surebound.bounds.reduced.network import Reduced
 from surebound.errors import InputError
 from surebound.interval import Interval
 from surebound.numerics import Soundness
@@ -17,6 +18,7 @@ from surebound.search import branch_and_bound, inputs, parts, rule
 from surebound.search.branch_and_bound import Options, search
 from surebound.search.inputs import InputSplitter
 from surebound.search.question import Cases, Finding, Question
+from surebound.search.signs.domains import Domains
 from surebound.search.stages import BranchAndBound, Stage
 from surebound.search.workspace import Workspace
 from surebound.verdict import Status, Verdict
@@ -260,3 +262,40 @@ def test_parts_of_a_dear_box_prove_what_holds_and_nothing_else(
         if holds:
             assert any(bool(((low <= peak) & (peak <= up)).all()) for low, up in seen), "the part with the peak"
             assert sum(bool((low == box.lower[0]).all()) for low, _ in seen) >= 1
+
+
+class Enough(Exception):
+    """Stops a search that has been seen to cut often enough."""
+
+
+@pytest.mark.parametrize("patience", [-10.0, 1.0])
+def test_no_part_and_no_open_case_of_a_dear_box_is_lost(monkeypatch: pytest.MonkeyPatch, patience: float) -> None:
+    """What is bounded next are halves that cover the part, each with all cases that were open over it."""
+    monkeypatch.setattr(rule, "DEAR", 0)
+    monkeypatch.setattr(parts, "GAIN", patience)  # below 0: cut always; 1: signs are split before each cut
+    net, _, top = hidden_peak(9)
+    x = torch.full((1, 9), 0.5)
+    box, row = Interval(x - 0.4, x + 0.4), torch.tensor([[-1.0, 1.0]])
+    cuts, real = list[int](), parts.PartSearch._halves
+
+    def halves(self: parts.PartSearch, reduced: Reduced, pool: Domains, axis: int, optimise: bool) -> list[parts.Part]:
+        found, open_cases = real(self, reduced, pool, axis, optimise), frozenset(pool.case.tolist())
+        low, high = reduced.lower, reduced.upper
+        points = low + torch.rand(100, len(low), dtype=low.dtype) * (high - low)
+        held = torch.stack([((part.lower <= points) & (points <= part.upper)).all(1) for part in found])
+        assert bool(held.any(0).all()), "the halves cover the part"
+        assert all(open_cases == set(part.cases.tolist()) for part in found)
+        cuts.append(len(open_cases))
+        if len(cuts) == 4:
+            raise Enough
+        return found
+
+    monkeypatch.setattr(parts.PartSearch, "_halves", halves)
+    cases = Cases.over(box, row.expand(3, 1, 2), torch.tensor([[-top - 0.05], [-top + 0.01], [-top - 0.1]]))
+    unknown = torch.full((3,), torch.inf, dtype=torch.float64)
+    question = Question(cases, torch.arange(3), unknown, lambda point, number: None)
+    with Workspace(net) as workspace, torch.no_grad():
+        begun = branch_and_bound._Search(question, workspace, Options(), branch_and_bound.time.monotonic() + 600)
+        with pytest.raises(Enough):
+            begun.by_parts()
+    assert max(cuts) > 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from surebound.errors import QueryError
@@ -12,6 +13,7 @@ from surebound.verdict import Status
 from surebound.vnnlib.domain import bounds, places, unify
 from surebound.vnnlib.solve import decide
 from surebound.vnnlib.text import parse_query
+from surebound.vnnlib.witness import holds
 from tests.vnnlib.nets import IDENTITY, SUM, VERSION, between, declare, model
 
 OLD = "(declare-const X_0 Real)(declare-const X_1 Real)(declare-const Y_0 Real)(declare-const Y_1 Real)"
@@ -57,11 +59,41 @@ def test_the_end_itself_is_excluded_by_strict_relations(assertion: str, verdict:
         ("(assert (> X[0,0] 0.75))(assert (<= X[0,0] 0.5))", Status.ROBUST),
         ("(assert (>= X[0,0] 0.5))(assert (<= X[0,0] 0.5))", Status.FALSIFIED),
         ("(assert (> X[0,0] 0.25))(assert (<= X[0,0] 0.5))(assert (>= X[0,0] 0.5))", Status.FALSIFIED),
+        ("(assert (> X[0,0] 0.25))(assert (<= X[0,0] 0.5))", Status.FALSIFIED),  # an open end beside an interval
+        ("(assert (< X[0,0] 0.25))(assert (>= X[0,0] 0.125))", Status.FALSIFIED),
     ],
 )
 def test_contradictions_about_an_input_are_unsat(assertions: str, verdict: Status, dtype: str) -> None:
     text = VERSION + declare(2, 1, dtype) + between([0, 0], [1, 1]) + assertions + "(assert (>= Y[0,0] 0.0))"
     assert decide(parse_query(text), {"N": model(SUM)}, 10).status is verdict
+
+
+def test_inputs_are_one_only_if_both_inequalities_are_asserted() -> None:
+    """One of them leaves points where the inputs differ."""
+    text = VERSION + declare(2, 1) + between([0, 0], [1, 1])
+    for assertions, names in (
+        ("(assert (<= X[0,0] X[0,1]))", 2),
+        ("(assert (<= X[0,0] X[0,1]))(assert (> X[0,0] X[0,1]))", 2),
+        ("(assert (<= X[0,0] X[0,1]))(assert (>= X[0,0] X[0,1]))", 1),
+        ("(assert (== X[0,0] X[0,1]))", 1),
+    ):
+        assert len(set(unify(parse_query(text + assertions))[1].values())) == names, assertions
+    apart = "(assert (<= X[0,0] X[0,1]))(assert (<= X[0,0] 0.25))(assert (>= Y[0,0] 1.0))"  # 1/4 + 1, but not 1/4 + 1/4
+    assert decide(parse_query(text + apart), {"N": model(SUM)}, 10).status is Status.FALSIFIED
+
+
+def test_a_query_is_about_reals_only_if_all_of_it_is() -> None:
+    for first, second, exact in (("real", "real", True), ("real", "float32", False), ("float32", "real", False)):
+        text = VERSION + declare(2, 1, first) + declare(2, 1, second, "M", "Z", "W")
+        query = parse_query(text + between([0, 0], [1, 1]) + between([0, 0], [1, 1], "Z"))
+        assert query.exact_type == exact
+
+
+@pytest.mark.parametrize("odd", [np.inf, -np.inf, np.nan])
+def test_what_is_not_finite_satisfies_nothing(odd: float) -> None:
+    for sign in (1, -1):
+        assert not holds(Atom(((0, Fraction(sign)),), Fraction(0), False), lambda element: np.float32(odd))
+        assert not holds(Atom(((0, Fraction(sign)),), Fraction(0), False), lambda element: None)
 
 
 def test_alternatives_bound_an_input_only_if_each_of_them_does() -> None:

@@ -89,6 +89,8 @@ def rounding_matters(
     """
     settled = upper <= 0
     found = (settled | (paid > SHOWS * upper)).all(1) & ~settled.all(1)
+    if bool(found.any()):  # no arithmetic brings a bound below a value that the network takes
+        found &= 2 * _reached(program, box, c, d).amax(1) <= upper.amax(1)
     if not bool(found.any()):
         return found
     free = program.graph.input_shape[0] is None
@@ -97,6 +99,12 @@ def rounding_matters(
         plain = relax(program, box.take(index), Soundness.NONE, own=True, memory=memory, rows=c)
         best = plain.evaluate(c[index], d[index]).upper.amax(1)
     return found.index_put((index,), found[index] & (2 * best <= upper[index].amax(1)))
+
+
+def _reached(program: Program, box: Interval, c: Tensor, d: Tensor) -> Tensor:
+    """Return c.z + d (B, S) at the centre of the box."""
+    with torch.no_grad():
+        return torch.einsum("bsk,bk->bs", c, program(box.center)).add_(d)
 
 
 def _forward(start: Relaxed, box: Interval, memory: int) -> Forward[Pair] | None:

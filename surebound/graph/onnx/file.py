@@ -149,6 +149,8 @@ def _opset(proto: Any, source: str) -> int:
     )
     if foreign:
         hint = "; quantise in the QDQ format" if any(name.startswith("com.microsoft.Q") for name in foreign) else ""
+        if any(name.startswith("ai.onnx.ml.") for name in foreign):
+            hint += "; linear models of scikit-learn are networks for sb.load and images, not for queries"
         raise GraphError(f"{source} uses the operators {', '.join(foreign)}; only those of ONNX itself are known{hint}")
     if len(proto.functions):
         raise GraphError(f"{source} defines functions of its own; inline them (onnx.inliner.inline_local_functions)")
