@@ -37,7 +37,18 @@ def benchmarks() -> Iterator[Benchmark]:
 
 
 def step_of(method: Method, classes: int, batch: int, *, batch_norm: bool) -> Work:
-    """One step of the loop in the middle of training, on random images."""
+    """One step of the loop in the middle of training; the network is made when it is first taken."""
+    made: list[Work] = []
+
+    def step() -> None:
+        if not made:
+            made.append(_loop(method, classes, batch, batch_norm=batch_norm).advance)
+        made[0]()
+
+    return step
+
+
+def _loop(method: Method, classes: int, batch: int, *, batch_norm: bool) -> Loop:
     draws = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (4 * batch, *SHAPE), dtype=torch.uint8, generator=draws)
     labels = torch.randint(0, classes, (4 * batch,), generator=draws)
@@ -46,7 +57,7 @@ def step_of(method: Method, classes: int, batch: int, *, batch_norm: bool) -> Wo
     loop = Loop(Task(net, Split(images, labels), method, plan), Surroundings())
     loop.prepare()
     net.train()
-    return loop.advance
+    return loop
 
 
 def _memory(steps: dict[str, Work]) -> float:
