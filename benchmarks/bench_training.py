@@ -1,6 +1,6 @@
 """Training steps of the whole loop (data, loss, backward, Adam) as ratios to nominal; memory; two processes.
 
-`python -m benchmarks.bench_training STEPS` is one worker process: it prints the global samples per second.
+`python -m benchmarks.bench_training NET STEPS` is one worker process: it prints the global samples per second.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ NETS: dict[str, tuple[Callable[..., nn.Module], int, float]] = {
 ON = 0.4  # the share of channels and units that training to a large radius leaves on, about
 BATCHES = (16, 64, 256, 1024)
 WORKER_BATCH, WORKER_STEPS = 200, 20
+LINEAR = 0.9  # of twice one process's speed, two should reach; on two cores that do nothing else
 
 
 def benchmarks() -> Iterator[Benchmark]:
@@ -62,8 +63,12 @@ def benchmarks() -> Iterator[Benchmark]:
     for threads in (1, 2):
         yield Measure(f"small, IBP, {threads} threads", "samples/s", partial(with_threads, threads))
     yield Measure("small, IBP: an epoch / its steps", "x", epoch_over_steps, limit=1.05)
-    yield Measure("small, 1 process of 1 thread", "samples/s", partial(workers, 1))
-    yield Measure("small, 2 processes of 1 thread", "samples/s", partial(workers, 2))
+    for name in ("small", "medium"):
+        for count in (1, 2):
+            yield Measure(
+                f"{name}, {count} process{'es' * (count > 1)} of 1 thread", "samples/s", partial(workers, name, count)
+            )
+        yield Measure(f"{name}, twice one process / two of them", "x", partial(shortfall, name), limit=1 / LINEAR)
 
 
 def contenders(build: Callable[..., nn.Module], batch: int) -> dict[str, Callable[[], object]]:
@@ -143,7 +148,12 @@ def megabytes(step: Callable[[], object]) -> float:
     return peak_bytes(step) / 1e6
 
 
-def workers(count: int) -> float:
+def shortfall(name: str) -> float:
+    """What two processes would do if they were twice as fast as one, in what they do."""
+    return 2 * workers(name, 1) / workers(name, 2)
+
+
+def workers(name: str, count: int) -> float:
     """Samples per second of `count` processes with one thread each, sharing batches of WORKER_BATCH."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -156,7 +166,7 @@ def workers(count: int) -> float:
     }
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.bench_training", str(WORKER_STEPS)],
+            [sys.executable, "-m", "benchmarks.bench_training", name, str(WORKER_STEPS)],
             env={**os.environ, **shared, "RANK": str(rank)},
             stdout=subprocess.PIPE,
             text=True,
@@ -169,11 +179,11 @@ def workers(count: int) -> float:
     return float(outputs[0].split()[-1])
 
 
-def work(steps: int) -> float:
+def work(name: str, steps: int) -> float:
     """One process of `workers`: global samples per second."""
     torch.set_num_threads(1)
     with process_group() as group:
-        loop = loop_for(sb.models.small(), IBP(), WORKER_BATCH, group=group)
+        loop = loop_for(NETS[name][0](), IBP(), WORKER_BATCH, group=group)
         for _ in range(3):
             loop.advance()
         group.barrier()
@@ -185,4 +195,4 @@ def work(steps: int) -> float:
 
 
 if __name__ == "__main__":
-    print(work(int(sys.argv[1])))
+    print(work(sys.argv[1], int(sys.argv[2])))

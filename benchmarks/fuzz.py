@@ -4,7 +4,8 @@
     python -m benchmarks.fuzz --only vnnlib2 --engine atheris
 
 Inputs are made from valid ones by flipping, cutting, repeating, joining and replacing bytes and words; a seed repeats
-them. With atheris (pip install atheris) the search is led by coverage instead. What is found is written to --out.
+them. With atheris (pip install 'surebound[fuzz]') the search is led by coverage instead. What is found is written to
+--out.
 """
 
 from __future__ import annotations

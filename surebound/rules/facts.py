@@ -62,6 +62,7 @@ class Activation:
     domain: tuple[float, float] = (-math.inf, math.inf)
     jump: float = 0.0
     steep: bool = False
+    breaks: float | None = None  # of a step: the one place where it jumps
     relu: bool = False  # max(x, 0): the sign of x decides it
     deferred: InPlace | None = None  # an exact, increasing fn without parameters
     specialise: Callable[..., Activation] | None = None  # (*parameters) -> facts whose fn takes x alone

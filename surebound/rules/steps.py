@@ -68,7 +68,7 @@ for _op, _fn, _steps in (
             f"aten.{_op}.default",
             "activation",
             partial(_interval, _fn),
-            activation=Activation(_fn),
+            activation=Activation(_fn, breaks=0.0 if _fn is _sign else None),
             relax=partial(_lines, _fn, _steps),
             note="steps",
             surrogate=_softened if _fn is _sign else _straight,

@@ -21,6 +21,7 @@ from torch import Tensor
 from surebound.bounds.interval import propagate
 from surebound.bounds.linear.alpha import Adam
 from surebound.bounds.linear.crown import Crown
+from surebound.bounds.linear.intermediate import relax
 from surebound.bounds.margins import worst_margins
 from surebound.certificates.evidence import Evidences
 from surebound.errors import BoundError, UnsupportedOperatorError
@@ -32,6 +33,7 @@ from surebound.rules import find
 from surebound.search.cases import cases, coefficients, count, without
 from surebound.search.problem import Problem
 from surebound.search.question import Cases
+from surebound.search.steps import jumping
 from surebound.spec import LinearSpec
 from surebound.spec.formula import Atom, Formula, as_bound, atoms
 from surebound.verdict import Status, Verdict
@@ -51,6 +53,9 @@ PRODUCTS = Crown(adam=Adam(steps=40, alpha_rate=0.1), wide=True)
 
 #: Networks whose values hold more numbers than this are attacked before the last of these is computed.
 COSTLY = 100_000
+
+#: Rows that are bounded together where the network has steps.
+ROWS = 64
 
 #: Formulas of more cases are cut before they are searched, whatever it costs.
 FEW_CASES = 32
@@ -95,7 +100,7 @@ def decide_formula(
                 return early
             stages = [stage for stage in stages if stage != "attack"]
         try:
-            left = _cut(problem, left, cut)
+            left = _cut(problem, left, cut, deadline)
         except (BoundError, UnsupportedOperatorError) as error:
             detail = str(error).splitlines()[0]
             break
@@ -129,14 +134,17 @@ def _finite(problem: Problem) -> bool:
     return bool((found.lower.isfinite() & found.upper.isfinite()).all())
 
 
-def _cut(problem: Problem, formula: Formula, method: str) -> Formula | None:
+def _cut(problem: Problem, formula: Formula, method: str, deadline: float) -> Formula | None:
     """Cut from a formula what a method shows to hold nowhere in the problem's box; return None if nothing is left."""
     found = dict.fromkeys(atoms(formula))
     rows = [atom for atom in found if atom.terms and as_bound(atom, problem.inputs) is None]
     if not rows:
         return formula
     box = problem.box(problem.lower, problem.upper)
-    if method == CUTS[-1] and _multiplies(problem.network.program.graph):
+    steps = jumping(problem.network.program) if method == CUTS[-1] else []
+    if steps:
+        refuted = _refuted_by_units(problem, formula, rows, box, steps, deadline)
+    elif method == CUTS[-1] and _multiplies(problem.network.program.graph):
         refuted = _refuted(problem, rows, box, PRODUCTS)
     elif method == "exact":
         refuted = _refuted_exactly(problem, rows, box)
@@ -158,7 +166,31 @@ def _multiplies(graph: Graph) -> bool:
 def _refuted_exactly(problem: Problem, rows: list[Atom], box: Interval) -> set[Atom]:
     """Refute by interval bounds of the outputs, in exact arithmetic: nothing is lost where nothing is rounded."""
     with torch.no_grad():
-        found = propagate(problem.network.program, box, problem.soundness)
+        return _refuted_by_outputs(problem, rows, propagate(problem.network.program, box, problem.soundness))
+
+
+def _refuted_by_units(
+    problem: Problem, formula: Formula, rows: list[Atom], box: Interval, steps: list[Node], deadline: float
+) -> set[Atom]:
+    """Refute by CROWN, and by units that steps read, decided as long as that may refute the whole formula."""
+    from surebound.search.jumps import decided_by_units  # it brings the search by signs
+
+    program, (c, d) = problem.network.program, rows_of(rows, problem)
+    with torch.no_grad():
+        root = relax(program, box, problem.soundness, own=True, rows=c.unsqueeze(0))
+        blocks = zip(*(torch.split(each.unsqueeze(0), ROWS, 1) for each in (c, d)), strict=True)
+        upper = [root.evaluate(*block).upper[0] for block in blocks]
+    refuted = {row for row, bound in zip(rows, torch.cat(upper).tolist(), strict=True) if bound <= 0}
+
+    def settles(outputs: Interval) -> bool:
+        return without(formula, refuted | _refuted_by_outputs(problem, rows, outputs)) is None
+
+    outputs = decided_by_units(program, root, steps, settles, deadline)
+    return refuted | _refuted_by_outputs(problem, rows, outputs)
+
+
+def _refuted_by_outputs(problem: Problem, rows: list[Atom], found: Interval) -> set[Atom]:
+    """Refute by bounds (1, K) of the outputs, in exact arithmetic."""
     sides = [end[0].double().tolist() for end in (found.lower, found.upper)]
     gone = set()
     for row in rows:

@@ -54,6 +54,11 @@ class State:
         return found
 
     @property
+    def distance(self) -> float:
+        """Return the sum of the margins above 0 that are known: how far the question is from a proof."""
+        return float(self.margins[np.isfinite(self.margins)].clip(min=0).sum())
+
+    @property
     def seconds(self) -> float:
         """Return the time spent on it so far."""
         return sum(spent for _, spent in self.times)

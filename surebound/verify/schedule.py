@@ -27,7 +27,7 @@ class UnitSchedule:
         self._cascade = cascade
         self._elsewhere = elsewhere
         self._executor = executor
-        self._ready: list[tuple[int, int, Unit]] = []  # heap: cheap segments first
+        self._ready: list[tuple[int, float, int, Unit]] = []  # heap: cheap segments first, then what will take longest
         self._waiting: list[list[Example]] = [[] for _ in cascade.segments]
         self._under_way: list[int] = [0] * len(cascade.segments)
         self._numbers = itertools.count()
@@ -39,7 +39,7 @@ class UnitSchedule:
         self._flush()
         while self._ready or any(self._under_way):
             while self._ready and self._executor.free > 0:
-                unit = heapq.heappop(self._ready)[2].without(self._elsewhere)
+                unit = heapq.heappop(self._ready)[3].without(self._elsewhere)
                 if unit.examples:
                     self._under_way[unit.segment] += 1
                     self._executor.submit(unit)
@@ -95,4 +95,4 @@ class UnitSchedule:
                 waiting.clear()
 
     def _push(self, unit: Unit) -> None:
-        heapq.heappush(self._ready, (unit.segment, next(self._numbers), unit))
+        heapq.heappush(self._ready, (unit.segment, -unit.hardness, next(self._numbers), unit))

@@ -28,6 +28,11 @@ class Unit:
     attempt: int = 0
     skip: int = 0
 
+    @property
+    def hardness(self) -> float:
+        """How far its examples are from a proof: their open cases' margins, as far as known; the far take longest."""
+        return sum(each.state.distance for each in self.examples if each.state is not None)
+
     def without(self, settled: Callable[[int], bool]) -> Unit:
         """The unit without examples that need no answer any more."""
         left = tuple(example for example in self.examples if not settled(example.index))

@@ -51,6 +51,7 @@ LEFT: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "in place": (lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True)), (4,)),
     "written into a view": (lambda: Code(lambda net, x: _zeroed(net.inner(x))), (4,)),
     "normalised": (lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)), (4,)),
+    "dropout": (lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.ReLU()), (4,)),
     "its output flattened": (lambda: nn.Sequential(nn.ReLU(), nn.Flatten()), (2, 2)),
     "nothing to flatten": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 4)), (4,)),
     "a constant of the code": (lambda: Code(lambda net, x: net.inner(x) * torch.tensor([1.0, 2.0, 3.0, 4.0])), (4,)),

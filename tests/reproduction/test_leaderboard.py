@@ -57,5 +57,5 @@ def test_radii_are_written_as_people_write_them_and_missing_numbers_stay_empty()
     ])  # fmt: skip
     assert "## MNIST, ε = 0.2" in text
     assert "## CIFAR-10, ε = 2/255" in text
-    assert "| **`a`** | ibp | 1.00 |  | **2.00** | cascade |  |" in text
+    assert "| **`a`** | **2.00** | 1.00 |  | cascade | ibp |  |" in text
     assert "nan" not in text

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +17,13 @@ from surebound.search import rule as module
 from surebound.search.question import Finding, Proof
 from surebound.search.stages import branch
 from surebound.verdict import Status
+from surebound.vnnlib import witness
 from surebound.vnnlib.problem import build
 from surebound.vnnlib.query import Query
 from surebound.vnnlib.runtime import Session
 from surebound.vnnlib.solve import Answer, decide
 from surebound.vnnlib.text import parse_query
-from surebound.vnnlib.witness import holds
+from surebound.vnnlib.witness import Judge, holds
 from tests.vnnlib.nets import CANCEL, IDENTITY, SUM, VERSION, between, declare, dense, model, random_dense
 from tests.vnnlib.onnx_cases import make_model, weight
 
@@ -371,3 +374,32 @@ def test_a_network_in_float64_has_the_same_weights_and_names_no_other_dtype() ->
     x = torch.rand(3, 2)
     assert wide.program.graph.dtype == torch.float64 and network.program.graph.dtype == torch.float32
     torch.testing.assert_close(wide(x.double()).float(), network(x))
+
+
+def test_a_witness_has_to_hold_in_onnxruntime_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = parse_query(VERSION + declare(2, 2) + between([0, 0], [1, 1]) + "(assert (>= Y[0,0] 0.5))")
+    problem, x = build(query, {"N": model(IDENTITY)}), torch.tensor([[0.75, 0.5]])
+    found = Judge(problem)(x)
+    assert found is not None and float(found["Y"].flatten()[0]) == 0.75
+    real = witness.run
+    monkeypatch.setattr(
+        witness, "run", lambda *given: {k: v * (0.5 if k == "Y" else 1) for k, v in real(*given).items()}
+    )
+    assert Judge(problem)(x) is None
+
+
+@pytest.mark.parametrize(("dtype", "asked"), [("float32", False), ("real", True)])
+def test_solvers_are_asked_about_reals_only(dtype: str, asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A solver's optimum says nothing about what float32 executions round, whatever tolerance is allowed."""
+    seen: list[tuple[bool, bool]] = []
+    solve = sys.modules["surebound.vnnlib.solve"]
+    real = solve.decide_formula
+
+    def spy(*given: Any, stages: Any, tolerance: bool, **named: Any) -> Any:
+        seen.append(("mip" in stages, tolerance))
+        return real(*given, stages=stages, tolerance=tolerance, **named)
+
+    monkeypatch.setattr(solve, "decide_formula", spy)
+    text = VERSION + declare(2, 2, dtype) + between([0, 0], [1, 1]) + "(assert (>= Y[0,0] 2.0))"
+    assert decide(parse_query(text), {"N": model(IDENTITY)}, 20, tolerance=True).word == "unsat"
+    assert seen == [(asked, asked)]

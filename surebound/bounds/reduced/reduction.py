@@ -62,7 +62,7 @@ def reduce_relaxed(
 ) -> tuple[Reduced, Relaxed]:
     """Return ``reduce_network`` and the relaxation with the bounds of all values."""
     with torch.no_grad(), exact_kernels():
-        found = _reduce(program, box, c, mode, d, _Reduction(memory, refine), wide)
+        found = _reduce(program, box, c, mode, d, Reduction(memory, refine), wide)
         settled = wide or refine is not None or mode is Soundness.NONE or box.dtype == torch.float64
         if settled:
             return found
@@ -71,7 +71,7 @@ def reduce_relaxed(
         if not bool(rounding_matters(program, box, c.unsqueeze(0), offsets, upper, paid, memory)):
             return found
         del found
-        return _reduce(program, box, c, mode, d, _Reduction(memory), wide=True)
+        return _reduce(program, box, c, mode, d, Reduction(memory), wide=True)
 
 
 def _reduce(
@@ -80,7 +80,7 @@ def _reduce(
     c: Tensor,
     mode: Soundness,
     d: Tensor | None,
-    found: _Reduction,
+    found: Reduction,
     wide: bool,
 ) -> tuple[Reduced, Relaxed]:
     relaxed = relax(program, box, mode, own=True, tighten=found.tighten, wide=wide, rows=c)
@@ -94,7 +94,7 @@ def _reduce(
 
 
 @dataclass
-class _Reduction:
+class Reduction:
     """The layers found so far, in the order of the network."""
 
     memory: int
@@ -115,7 +115,7 @@ class _Reduction:
     def _by_rows(self, relaxed: Relaxed, source: str, where: Tensor) -> Interval:
         layers = self.layers_of(relaxed, source)
         place = where.flatten().nonzero()[:, 0]
-        rows = self._rows_at(relaxed, source, place, layers)
+        rows = self.rows_at(relaxed, source, place, layers)
         box = relaxed.bounds[relaxed.program.graph.input]
         reduced = Reduced(box.lower[0].flatten(), box.upper[0].flatten(), layers, rows)
         like = relaxed.bounds[source].lower
@@ -142,7 +142,7 @@ class _Reduction:
         if source in relaxed.read:  # others have coefficient 0 in every row that is asked for
             free = free & relaxed.read[source]
         place = free.flatten().nonzero()[:, 0]
-        rows = self._rows_at(relaxed, source, place, tuple(x for x in self.layers.values() if len(x)))
+        rows = self.rows_at(relaxed, source, place, tuple(x for x in self.layers.values() if len(x)))
         box, (low, top) = relaxed.bounds[source], step.intercepts
 
         def at(value: Tensor | float) -> Tensor:
@@ -161,7 +161,7 @@ class _Reduction:
             sides=step.free_range,
         )
 
-    def _rows_at(self, relaxed: Relaxed, source: str, place: Tensor, layers: tuple[Layer, ...]) -> Rows:
+    def rows_at(self, relaxed: Relaxed, source: str, place: Tensor, layers: tuple[Layer, ...]) -> Rows:
         """Return rows of some entries of a value; those that were needed for its bounds are not computed again."""
         if source in self.known:
             places, rows = self.known[source]
