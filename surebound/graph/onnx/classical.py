@@ -37,7 +37,7 @@ def rewritten(proto: Any, source: str) -> Any:
         if node.domain != DOMAIN:
             made.graph.node.append(node)
             continue
-        writer = _Writer(node, f"{node.op_type}_{number}", source)
+        writer = _Rewriting(node, f"{node.op_type}_{number}", source)
         _REWRITES[node.op_type](writer)
         made.graph.node.extend(writer.nodes)
         made.graph.initializer.extend(writer.weights)
@@ -48,7 +48,7 @@ def rewritten(proto: Any, source: str) -> Any:
 
 
 @dataclass
-class _Writer:
+class _Rewriting:
     """Calls and weights that take the place of one call."""
 
     node: Any
@@ -82,13 +82,13 @@ class _Writer:
         return name
 
 
-def _scaler(w: _Writer) -> None:
+def _scaler(w: _Rewriting) -> None:
     offset, scale = w.attributes.get("offset", [0.0]), w.attributes.get("scale", [1.0])
     moved = w.call("Sub", [w.node.input[0], w.weight(offset)])
     w.call("Mul", [moved, w.weight(scale)], w.node.output[0])
 
 
-def _normalizer(w: _Writer) -> None:
+def _normalizer(w: _Rewriting) -> None:
     norm = w.attributes.get("norm", "MAX")
     if norm != "L1":  # the others are computed by formulas that round otherwise than the ones we would write
         raise w.refuse(f"norm={norm!r}; L1, which converters write behind probabilities, is known")
@@ -96,7 +96,7 @@ def _normalizer(w: _Writer) -> None:
     w.call("Div", [w.node.input[0], total], w.node.output[0])
 
 
-def _scores(w: _Writer, names: tuple[str, str], output: str, count: int | None = None) -> None:
+def _scores(w: _Rewriting, names: tuple[str, str], output: str, count: int | None = None) -> None:
     """Write x W^T + b and what is computed of it."""
     weights, shifts = (np.asarray(w.attributes.get(name, []), np.float32) for name in names)
     after = w.attributes.get("post_transform", "NONE")
@@ -114,16 +114,16 @@ def _scores(w: _Writer, names: tuple[str, str], output: str, count: int | None =
     w.call(op or "Identity", [found], output, **({"axis": -1} if op == "Softmax" else {}))
 
 
-def _linear_classifier(w: _Writer) -> None:
+def _linear_classifier(w: _Rewriting) -> None:
     labels = w.attributes.get("classlabels_ints") or w.attributes.get("classlabels_strings") or []
     _scores(w, ("coefficients", "intercepts"), w.node.output[1], len(labels))
 
 
-def _linear_regressor(w: _Writer) -> None:
+def _linear_regressor(w: _Rewriting) -> None:
     _scores(w, ("coefficients", "intercepts"), w.node.output[0])
 
 
-_REWRITES: dict[str, Callable[[_Writer], None]] = {
+_REWRITES: dict[str, Callable[[_Rewriting], None]] = {
     "Scaler": _scaler,
     "Normalizer": _normalizer,
     "LinearClassifier": _linear_classifier,
