@@ -33,17 +33,20 @@ def _labels(cases: list[Case]) -> list[str]:
 def test_steps_hold(case: Case, wide: bool) -> None:
     if not per_example(case):
         pytest.skip("not a value with a batch axis of its own")
+    held = set[Soundness]()
     for mode, (number, box) in itertools.product((Soundness.REAL, Soundness.DEPLOYED), enumerate(kinds(case))):
         try:
             call = build(case, box, mode, wide=wide)
         except BoundError:
             continue  # e.g. a divisor that may be 0
         assert call is not None
+        held.add(mode)
         g = generator(7)
         for operands in points(box, 2 if wide else 4, seed=number):
             _hold(call, operands, torch.float64, g, f"{mode.value}, box {number}")
             if mode is Soundness.DEPLOYED:
                 _hold(call, operands, torch.float32, g, f"{mode.value}, box {number}, in float32")
+    assert len(held) == 2, "refused on every box"
 
 
 def _hold(call: Call, operands: list[Tensor], dtype: torch.dtype, g: torch.Generator, where: str) -> None:
