@@ -19,7 +19,6 @@ ALLOWED = {
     "graph/walk.py": "the walks themselves",
     "graph/program.py": "facts of a graph that are derived once, and its queries",
     "graph/trace.py:_graph": "what torch.export found, which becomes a graph",
-    "graph/plain.py": "the calls of torch's own graph, rewritten before it becomes one of ours",
     "graph/onnx/importer.py": "the nodes of an ONNX file, which become a graph or are refused",
     "graph/onnx/build.py:_with_targets": "the calls of a graph that was sent without its functions",
     "vnnlib/interface.py:_structure": "the nodes of an ONNX file, compared with those of another",

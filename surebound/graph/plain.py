@@ -7,7 +7,7 @@ layers below, is written here as they would write it; tests compare both, call b
 from __future__ import annotations
 
 import operator
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from functools import cache
 from typing import Any
 
@@ -45,10 +45,10 @@ _REPLACED = (aten.lift_fresh_copy.default, aten.detach.default, aten.alias.defau
 _NORM = aten._native_batch_norm_legit_no_training.default
 
 
-def written_out(exported: torch.export.ExportedProgram, decomposed: Container[Any]) -> bool:
+def written_out(trace: Sequence[fx.Node], decomposed: Container[Any]) -> bool:
     """Write a trace as its decompositions would; False, with the trace as it was, if it has to be left to them."""
-    nodes = [node for node in exported.graph.nodes if node.op not in ("placeholder", "output")]
-    (last,) = (node for node in exported.graph.nodes if node.op == "output")
+    nodes = [node for node in trace if node.op not in ("placeholder", "output")]
+    (last,) = (node for node in trace if node.op == "output")
     if any(node.op != "call_function" or not _plain(node, decomposed) for node in nodes):
         return False
     rewritten = [node for node in nodes if node.target in _WRITERS]
@@ -90,7 +90,7 @@ def _sizes(node: fx.Node) -> list[Any] | None:
 
 def _inputs_of(node: fx.Node, size: torch.SymInt) -> list[fx.Node]:
     """List the inputs whose batch size a size is."""
-    return [each for each in node.graph.nodes if each.op == "placeholder" and _is_batch(each, size)]
+    return [each for each in node.graph.find_nodes(op="placeholder") if _is_batch(each, size)]
 
 
 def _is_batch(node: fx.Node, size: torch.SymInt) -> bool:
@@ -122,7 +122,9 @@ def _flatten(node: fx.Node) -> None:
 def _batch(node: fx.Node, size: torch.SymInt) -> fx.Node:
     """Return the call that asks the input for the batch size: the first of the trace."""
     graph, (image,) = node.graph, _inputs_of(node, size)
-    first: fx.Node = next(each for each in graph.nodes if each.op == "call_function")
+    first = image.next
+    while first.op == "placeholder":
+        first = first.next
     if first.target is aten.sym_size.int and first.args == (image, 0):
         return first
     with graph.inserting_before(first):

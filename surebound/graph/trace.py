@@ -146,7 +146,7 @@ def _export(model: nn.Module, example: Tensor) -> tuple[torch.export.ExportedPro
 def _run_export(model: nn.Module, x: Tensor, dynamic: Any) -> torch.export.ExportedProgram:
     with quiet(), batch_axis_first():
         exported = torch.export.export(model, (x,), dynamic_shapes=dynamic, strict=False)
-        if plain.written_out(exported, decompose.table()):
+        if plain.written_out(list(exported.graph.nodes), decompose.table()):
             return exported
         functional: torch.export.ExportedProgram = exported.run_decompositions(decompose.table())
         return functional
