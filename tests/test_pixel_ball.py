@@ -102,6 +102,12 @@ def test_more_pixels_have_wider_bounds_and_none_is_the_image(net: nn.Module, x: 
         assert bool((small <= large + 1e-5).all())
 
 
+@pytest.mark.parametrize("make", [sb.L0Ball, sb.Patch])
+def test_of_no_pixels_an_attack_keeps_the_image(net: nn.Module, x: Tensor, make: Any) -> None:
+    found = sb.attack(net, make(x, 0), net(x).argmax(1), PGD(steps=2, restarts=1))
+    assert torch.equal(found.adversarial, x) and not found.success.any()
+
+
 def test_membership() -> None:
     x = torch.full((1, 3, 4, 4), 0.5)
     diagonal = x.clone()

@@ -41,6 +41,8 @@ class InnerBox:
         """
         if isinstance(region, NormBall):
             around = cls.of(region.box)
+            if region.eps == 0:  # one point: nothing to choose
+                return around
             return cls(around.lower, around.upper, around.reference, region)
         if isinstance(region, Box):
             lower, upper = region.lower.detach().clone(), region.upper.detach().clone()

@@ -227,8 +227,8 @@ def device_of(name: str) -> torch.device:
     """The device of that name, tried with one number."""
     try:
         device = torch.device(name)
-        torch.zeros((), device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros((), device=device).item()  # "meta" has no numbers
+    except (RuntimeError, AssertionError, ImportError) as error:
         meant = _device_meant(name)
         if meant is not None:
             raise ConfigError(f"the device {name!r} is spelt {meant!r}") from error

@@ -101,9 +101,17 @@ def _is_batch(node: fx.Node, size: torch.SymInt) -> bool:
 
 
 def _flattens(node: fx.Node) -> bool:
-    """May a call of flatten be written? Not if nothing is flattened: the decomposition leaves it out."""
+    """May a call of flatten be written? Not if it is none, which is left out, or if numbers have to be moved."""
     before = node.all_input_nodes[0].meta["val"]
-    return before.dim() != node.meta["val"].dim() and before.dim() > 0 and _sizes(node) is not None
+    return 0 < before.dim() != node.meta["val"].dim() and _in_a_row(before) and _sizes(node) is not None
+
+
+def _in_a_row(value: Tensor) -> bool:
+    """Do the numbers of each example follow one another? Others are copied: they were turned, or channels are last."""
+    sizes, steps = value.shape[1:], value.stride()[1:]
+    if not all(isinstance(each, int) for each in (*sizes, *steps)):
+        return False
+    return all(step == after * size for step, after, size in zip(steps, steps[1:], sizes[1:], strict=False))
 
 
 def _flatten(node: fx.Node) -> None:

@@ -164,6 +164,12 @@ def test_devices_as_people_spell_them(given: str, meant: str) -> None:
         device_of(given)
 
 
+@pytest.mark.parametrize("name", ["meta", "privateuseone"])
+def test_devices_that_hold_no_numbers_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"the device '{name}' cannot be used"):
+        device_of(name)
+
+
 def test_misspelt_methods_and_cascades_are_guessed() -> None:
     net, region = torch.nn.Linear(2, 2), sb.LinfBall(torch.zeros(1, 2), "1/10")
     with pytest.raises(InputError, match=r"'crwon' is not known; did you mean 'crown'\?"):

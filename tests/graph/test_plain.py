@@ -53,6 +53,7 @@ LEFT: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "normalised": (lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)), (4,)),
     "dropout": (lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.ReLU()), (4,)),
     "its output flattened": (lambda: nn.Sequential(nn.ReLU(), nn.Flatten()), (2, 2)),
+    "turned and flattened": (lambda: Code(lambda net, x: net.inner(x.permute(0, 2, 1).flatten(1))), (2, 2)),
     "nothing to flatten": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 4)), (4,)),
     "a constant of the code": (lambda: Code(lambda net, x: net.inner(x) * torch.tensor([1.0, 2.0, 3.0, 4.0])), (4,)),
     "statistics of its own": (lambda: nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), nn.ReLU()), (4,)),
