@@ -72,7 +72,7 @@ def _product_input(g: Tensor, size: Sequence[int], w: Tensor, conv: Conv) -> Ten
     few = w.shape[1] <= FEW_CHANNELS and w[0].numel() <= 8 * w.shape[0]  # not much larger than g itself
     if conv.ungrouped and few and g.is_cpu:
         return by_windows(g, size, w, conv)
-    if conv.ungrouped and g.is_cpu and g.dtype == torch.float64 and g[0, 0].numel() <= SMALL_IMAGE:
+    if conv.ungrouped and g.is_cpu and g.dtype == torch.float64 and g.shape[2:].numel() <= SMALL_IMAGE:
         return by_windows(g.contiguous(memory_format=torch.channels_last), size, w, conv)
     sizes = zip(size, g.shape[2:], w.shape[2:], conv.stride, conv.pad, conv.dilation, strict=True)
     # What the convolution's stride left over at the far end gets 0.
@@ -83,7 +83,7 @@ def _product_input(g: Tensor, size: Sequence[int], w: Tensor, conv: Conv) -> Ten
 def by_windows(g: Tensor, size: Sequence[int], w: Tensor, conv: Conv) -> Tensor:
     """Return the gradient of images by products of matrices and a sum of windows (col2im); no dilation, no groups."""
     (h, wide), (kh, kw), (sy, sx), (py, px) = size, w.shape[2:], conv.stride, conv.pad
-    if g.is_contiguous() and g[0, 0].numel() > 1:  # plane by plane: no copy, a small product per example
+    if g.is_contiguous() and g.shape[2:].numel() > 1:  # plane by plane: no copy, a small product per example
         columns = torch.matmul(w.flatten(1).t(), g.flatten(2))  # (N, C window, positions)
         return F.fold(columns, (h, wide), (kh, kw), 1, (py, px), (sy, sx))
     windows = g.movedim(1, -1).reshape(-1, g.shape[1]) @ w.movedim(1, -1).flatten(1)  # (N positions, window C)

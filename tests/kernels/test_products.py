@@ -149,3 +149,11 @@ def test_a_training_step_is_the_same_to_rounding(monkeypatch):
         found.append((loss, *torch.autograd.grad(loss, list(net.parameters()))))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5 * float(other.detach().abs().max()), rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("channels", [2, 20])
+def test_of_no_rows_of_coefficients_the_gradient_has_none(dtype: torch.dtype, channels: int) -> None:
+    """As where no unit is left open."""
+    g, w = torch.zeros(0, 8, 3, 3, dtype=dtype), torch.ones(8, channels, 2, 2, dtype=dtype)
+    assert products.product_input(g, (4, 4), w, PLAIN).shape == (0, channels, 4, 4)
