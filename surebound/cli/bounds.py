@@ -107,8 +107,6 @@ def bounds(
     asked = asked_threat(eps, threat)  # before anything slow is loaded
     target = load_target(model, weights=weights, data=data, data_dir=data_dir, device=device, clip=clip)
     network, test = target.model, target.test()
-    if asked.in_pixels:
-        warn_if_wide([asked.size], target.clip)
     chosen = choose(len(test), index or [], first)
     columns, bound = (MARGIN_COLUMNS, margin_rows) if show is Show.MARGINS else (OUTPUT_COLUMNS, output_rows)
     rows: list[list[Cell]] = []
@@ -118,6 +116,8 @@ def bounds(
             # A network that fixes its batch size (x.view(8, -1)) takes no smaller pieces.
             batch, _ = test.batch(torch.tensor(chosen[:batch_size]))
             front, region = asked.against(network, batch, target.clip)
+            if asked.in_pixels:
+                warn_if_wide([region.widest], region.clip)
             fixed = program_of(front, region.x).graph.input_shape[0] is not None
             for part in pieces(len(chosen), batch_size, fixed=fixed):
                 numbers = chosen[part]

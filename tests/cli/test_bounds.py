@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from surebound.bounds.margins import METHODS
 from surebound.cli import build_app
 from surebound.cli.bounds import Arithmetic, MethodName, margin_rows
-from surebound.errors import InputError
+from surebound.errors import InputError, RadiusWarning
 from surebound.experiment.arrays import read_arrays
 from surebound.numerics import Soundness
 
@@ -309,3 +309,12 @@ def test_pickled_arrays_are_never_loaded(folder: Path) -> None:
     result = run(folder, "build", "--data", "evil.npz", "--eps", "0.1")
     assert result.exit_code == 2
     assert "cannot be read as arrays" in result.stderr and "allow_pickle" not in result.stderr
+
+
+def test_how_many_pixels_hold_anything_is_no_radius_to_be_warned_of() -> None:
+    """Warnings are errors here: 2 pixels were taken for a radius of 2."""
+    given = ["tests.cli.digits_net:build", "--data", "digits", "--first", "1"]
+    found = runner.invoke(build_app(), ["bounds", *given, "--threat", "l0:2"])
+    assert found.exit_code == 0, found.output + str(found.exception)
+    with pytest.warns(RadiusWarning, match="was 2/255 meant"):
+        runner.invoke(build_app(), ["bounds", *given, "--eps", "2"])
