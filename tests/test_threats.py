@@ -19,11 +19,14 @@ import surebound as sb
 from surebound.attack.box import InnerBox
 from surebound.attack.methods import PGD
 from surebound.cli import build_app
+from surebound.cli.output import Format
+from surebound.cli.radius import conclusion, show
 from surebound.errors import InputError, RegionError, RunError, StoreError
 from surebound.report import provenance
 from surebound.report.headline import headline
 from surebound.report.source import read_run
 from surebound.threats import Changed, Gamma, Hue, Rotation, Translation, Zoom, substitutions
+from surebound.verify.radius import ImageRadius
 from tests.cli.digits_net import build
 
 CLIP = (0.0, 1.0)
@@ -399,6 +402,33 @@ def test_commands_take_patches_and_radius_takes_threats(tmp_path, monkeypatch):
         read_run(Path("o"))
     assert "has whole sizes" in run("radius", net, "--threat", "patch:2").output
     assert "--most is for l-infinity balls" in run("radius", net, "--threat", "l2:1", "--most", "1").output
+
+
+def test_radius_shows_the_size_of_each_part_of_a_combination(capsys):
+    """It showed their common unit alone, from which nobody can read how far a picture may be turned."""
+    asked = sb.threat("linf:1/255+rotation:5deg")
+    found = [ImageRadius(0, 3, asked.size / 2, asked.size), ImageRadius(1, 4, None, Fraction(0))]
+    show(found, asked, Format.JSON)
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["proved_threat"], first["broken_threat"]) == ("linf:1/510+rotation:5/2", "linf:1/255+rotation:5")
+    assert first["proved_exactly"] == "1/510" and second["proved_threat"] is None
+    assert sb.threat(second["broken_threat"]).against(nn.Flatten(), torch.rand(1, 1, 8, 8), CLIP)[1].eps == 0
+    show(found, asked, Format.CSV)
+    lines = capsys.readouterr().out.split()
+    assert any(line.startswith("0,3,linf:0.00196078+rotation:2.5deg,linf:0.00392157+rotation:5deg,") for line in lines)
+    assert "are proved up to linf:0.00196078+rotation:2.5deg or more" in conclusion(found, asked)
+    show(found, sb.threat("rotation:5deg"), Format.CSV)
+    assert "0,3,0.001961,0.003922,0," in capsys.readouterr().out, "of one change its size is enough"
+
+
+def test_a_combination_at_another_size_is_that_of_its_region(net, x):
+    whole = sb.threat("linf:1/10+rotation:5deg+brightness:1/15")
+    half = whole.at(whole.size / 2)
+    assert str(half) == "linf:1/20+rotation:5/2+brightness:1/30" and half == sb.threat(str(half))
+    regions = [each.against(net, x, CLIP)[1] for each in (whole, half)]
+    assert regions[1].eps * 2 == regions[0].eps and torch.equal(regions[0].scale, regions[1].scale)
+    assert str(sb.threat("rotation:5deg").at(Fraction(1, 2))) == "rotation:1/2"
+    assert whole.at(Fraction(0)).rounded == "linf:0+rotation:0deg+brightness:0"
 
 
 def test_a_changed_network_is_named_in_full(net, x):

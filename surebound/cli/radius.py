@@ -12,10 +12,11 @@ import typer
 
 from surebound.cli.notes import note
 from surebound.cli.options import Clip, Data, DataDir, Device, First, Form, Quiet, Target, ThreatName, Weights
-from surebound.cli.output import Cell, Format, print_table, print_text
+from surebound.cli.output import Cell, Format, print_table, print_text, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from fractions import Fraction
 
     from surebound.threats import Threat
     from surebound.verify.radius import ImageRadius
@@ -98,11 +99,11 @@ def radius(
             search.run()
         except KeyboardInterrupt as error:
             stopped = error
-    show(search.found, form)
+    show(search.found, asked, form)
     if figures is not None:
         from surebound.report.charts import radius_distribution
 
-        radius_distribution(search.found, target.name).write(figures)
+        radius_distribution(search.found, target.name, _axis(asked)).write(figures)
         note(f"figure: {figures / 'radius.png'} (.svg, .pdf)")
     if stopped is not None:
         typer.echo(f"stopped; {kept}", err=True)
@@ -125,32 +126,34 @@ def _asked(most: str | None, threat: str | None) -> Threat:
     return asked
 
 
-def show(found: Sequence[ImageRadius], form: Format) -> None:
+def show(found: Sequence[ImageRadius], asked: Threat, form: Format) -> None:
     """One line per image; for people also what the middle image can take."""
     if form is Format.JSON:
-        typer.echo(json.dumps([as_json(each) for each in found], indent=1))
+        typer.echo(json.dumps([as_json(each, asked) for each in found], indent=1))
         return
-    print_table(COLUMNS, [_row(each) for each in found], form)
+    print_table(COLUMNS, [_row(each, asked) for each in found], form)
     if form is Format.TABLE:
-        print_text(f"\n{conclusion(found)}")
+        print_text(f"\n{conclusion(found, asked)}")
 
 
-def as_json(each: ImageRadius) -> dict[str, Any]:
-    """Exact fractions as text, and the same as numbers."""
+def as_json(each: ImageRadius, asked: Threat) -> dict[str, Any]:
+    """Exact fractions as text, the same as numbers, and as the threats that --threat takes."""
     proved, broken = each.proved, each.broken
     return {
         "image": each.index,
         "label": each.label,
         "proved": None if proved is None else float(proved),
         "proved_exactly": None if proved is None else str(proved),
+        "proved_threat": None if proved is None else str(asked.at(proved)),
         "broken": None if broken is None else float(broken),
         "broken_exactly": None if broken is None else str(broken),
+        "broken_threat": None if broken is None else str(asked.at(broken)),
         "left_open": each.undecided,
         "float_sound": each.float_sound,
     }
 
 
-def conclusion(found: Sequence[ImageRadius]) -> str:
+def conclusion(found: Sequence[ImageRadius], asked: Threat) -> str:
     """The table in two sentences."""
     from surebound.verify.radius import median
 
@@ -159,13 +162,30 @@ def conclusion(found: Sequence[ImageRadius]) -> str:
     closest = median(each.broken for each in right if each.broken is not None)
     parts = [f"{len(found)} images, {len(found) - len(right)} misread as they are"]
     if middle is not None:
-        parts.append(f"half of the others are proved up to {float(middle):.4g} or more")
+        parts.append(f"half of the others are proved up to {text(_size(middle, asked))} or more")
     if closest is not None:
-        parts.append(f"half of the counterexamples lie within {float(closest):.4g}")
+        parts.append(f"half of the counterexamples lie within {text(_size(closest, asked))}")
     return "; ".join(parts)
 
 
-def _row(each: ImageRadius) -> list[Cell]:
-    proved = None if each.proved is None else round(float(each.proved), 6)
-    broken = None if each.broken is None else round(float(each.broken), 6)
-    return [each.index, each.label, proved, broken, each.undecided, each.float_sound if proved is not None else None]
+def _size(radius: Fraction | None, asked: Threat) -> Cell:
+    """Return a radius for people: a number, or of several changes at once the size of each of them."""
+    from surebound.threats import Combination
+
+    if radius is None:
+        return None
+    return asked.at(radius).rounded if isinstance(asked, Combination) else round(float(radius), 6)
+
+
+def _axis(asked: Threat) -> str:
+    """Return what the radii of a figure are."""
+    from surebound.threats import Combination
+
+    if isinstance(asked, Combination):
+        return f"size, of which {asked.size} is {asked.rounded}"
+    return "ε, the largest change of a pixel" if asked.name == "linf" else f"size of {asked.name}"
+
+
+def _row(each: ImageRadius, asked: Threat) -> list[Cell]:
+    sound = None if each.proved is None else each.float_sound
+    return [each.index, each.label, _size(each.proved, asked), _size(each.broken, asked), each.undecided, sound]

@@ -127,8 +127,11 @@ def stage_times(run: ReportedRun) -> Figure | None:
     return Figure(name, f"{run.name}: seconds spent by each stage", draw, (6.2, height))
 
 
-def radius_distribution(found: Sequence[ImageRadius], name: str) -> Figure:
-    """Shares of the images that are proved up to each radius, and that no counterexample reaches within it."""
+def radius_distribution(found: Sequence[ImageRadius], name: str, axis: str) -> Figure:
+    """Shares of the images that are proved up to each radius, and that no counterexample reaches within it.
+
+    ``axis``: what the radii are.
+    """
     radii, proved, alive = staircase(found)
 
     def draw(canvas: Canvas) -> None:
@@ -138,7 +141,7 @@ def radius_distribution(found: Sequence[ImageRadius], name: str) -> Figure:
         axes.stairs(dashed, edges, baseline=solid, fill=True, color=PROVED, alpha=0.13, linewidth=0)
         axes.stairs(dashed, edges, baseline=None, color=PROVED, linestyle=(0, (4, 2)), linewidth=1.2, label="unbroken")
         axes.stairs(solid, edges, baseline=None, color=PROVED, linewidth=1.8, label="proved")
-        axes.set_xlabel("ε, the largest change of a pixel")
+        axes.set_xlabel(axis)
         axes.set_ylabel("images, %")
         axes.set_ylim(0, 101)
         axes.margins(x=0.01)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import torch
@@ -98,6 +98,15 @@ class Threat:
         return f"{self.name}:{self.size}"
 
     @property
+    def rounded(self) -> str:
+        """Return its name for people: the size in decimals, to six digits, and its unit."""
+        return f"{self.name}:{float(self.size):.6g}{_UNITS.get(self.name, ('',))[-1]}"
+
+    def at(self, size: Fraction) -> Threat:
+        """Return the same threat at another size."""
+        return replace(self, size=size)
+
+    @property
     def in_pixels(self) -> bool:
         """Is it a ball around the image itself?"""
         return self.name in BALLS or self._anywhere
@@ -147,6 +156,14 @@ class Combination(Threat):
 
     def __str__(self) -> str:
         return "+".join(str(part) for part in self.parts)
+
+    @property
+    def rounded(self) -> str:
+        return "+".join(part.rounded for part in self.parts)
+
+    def at(self, size: Fraction) -> Combination:
+        """Return the same changes at another size of their unit: all of them shrink or grow together."""
+        return replace(self, size=size, parts=tuple(part.at(size * self._multiple(part)) for part in self.parts))
 
     @property
     def in_pixels(self) -> bool:
