@@ -18,6 +18,7 @@ from surebound.errors import DataDependentError, GraphError, InputError, TraceMi
 from surebound.flags import kept_state
 from surebound.graph import decompose, plain
 from surebound.graph.attention import batch_axis_first
+from surebound.graph.finite import check_finite
 from surebound.graph.fit import evaluating, forward
 from surebound.graph.program import PART, SIZE, First, Graph, Node, Program, Ref, live
 from surebound.graph.quiet import quiet
@@ -256,7 +257,7 @@ def _compare(program: Program, model: nn.Module, x: Tensor, *, twice: bool) -> N
         raise TraceMismatchError(
             f"the traced network returns {tuple(got.shape)}, the module {tuple(expected.shape)} for {len(x)} input(s)"
         )
-    _check_finite(model, expected)
+    check_finite(program, model, x, expected, got)
     scale = expected.abs().max().clamp(min=1.0)
     apart = (got - expected).abs().max()
     if not bool(apart <= TRACE_TOLERANCE * scale):
@@ -271,20 +272,3 @@ def _compare(program: Program, model: nn.Module, x: Tensor, *, twice: bool) -> N
             f"the module gives two results for one input, {float((again - expected).abs().max()):.3g} apart; is "
             "forward() random, or does it read state that changes? Make it a function of its input."
         )
-
-
-def _check_finite(model: nn.Module, outputs: Tensor) -> None:
-    """Refuse outputs that are not finite, which cannot be compared, and say where they come from."""
-    if bool(outputs.isfinite().all()):
-        return
-    values = [*model.named_parameters(), *model.named_buffers()]
-    wrong = [name for name, value in values if value.is_floating_point() and not bool(value.isfinite().all())]
-    if wrong:
-        raise GraphError(
-            f"{', '.join(wrong)} of the network hold(s) NaN or infinite values; no bound can be computed: "
-            "load weights that are finite"
-        )
-    raise GraphError(
-        "the network's outputs are NaN or infinite on random inputs in [0, 1] although its weights are finite; "
-        "look for an overflow, a division by 0, or a root or logarithm of negative numbers"
-    )

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import surebound as sb
+from surebound.errors import GraphError
 from surebound.graph import program_of
 
 
@@ -39,6 +40,30 @@ class Cell(nn.Module):
         for step in x.unbind(1):
             state = self.cell(step, state)
         return state[0] if isinstance(state, tuple) else state
+
+
+class Masked(nn.Module):
+    """Attention to (B, 3, 4) with a mask (3, 3), True where a query attends to a key, in several spellings."""
+
+    def __init__(self, kind: str, mask: Tensor) -> None:
+        super().__init__()
+        self.kind, self.heads, self.last = kind, nn.MultiheadAttention(4, 2, batch_first=True), nn.Linear(12, 3)
+        self.register_buffer("mask", mask)
+        self.register_buffer("added", torch.zeros(3, 3).masked_fill(~mask, -math.inf))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask: Any = self.mask
+        if self.kind == "padding":
+            hidden = ~mask[1].expand(len(x), -1)
+            found = self.heads(x, x, x, key_padding_mask=hidden, need_weights=False)[0]
+        elif self.kind == "weights":
+            found = self.heads(x, x, x, attn_mask=~mask)[0]
+        elif self.kind == "by hand":
+            found = (x @ x.mT).masked_fill(~mask, -math.inf).softmax(-1) @ x
+        else:
+            added = self.added if self.kind == "numbers" else mask
+            found = nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=added)
+        return self.last(found.flatten(1))
 
 
 class Attention(nn.Module):
@@ -264,3 +289,24 @@ def test_verification_and_training_go_through() -> None:
     loss = sb.worst_margins(net, sb.LinfBall(x, "1/1000"), labels, soundness="none").sum()
     loss.backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in net.parameters())
+
+
+@pytest.mark.parametrize("kind", ["padding", "weights", "by hand", "numbers", "booleans"])
+def test_a_query_without_a_key_is_refused_by_its_mask(kind: str) -> None:
+    """It was said to be a random forward(), an overflow, or infinite weights: the mask is what is wrong."""
+    x = torch.rand(1, 3, 4)
+    mask = torch.ones(3, 3, dtype=torch.bool)
+    mask[1] = False
+    with pytest.raises(GraphError, match=r"nothing to choose from \(.*a mask hides every key.*a key to attend to"):
+        program_of(Masked(kind, mask).eval(), x)
+    mask[1, 2] = True
+    net = Masked(kind, mask).eval()
+    assert torch.allclose(program_of(net, x)(x), net(x), atol=1e-5), "one key is enough"
+
+
+def test_infinite_weights_are_not_taken_for_a_mask() -> None:
+    net = Masked("by hand", torch.ones(3, 3, dtype=torch.bool)).eval()
+    broken = nn.Sequential(nn.Linear(4, 4), net).eval()
+    broken[0].weight.data.fill_(-math.inf)
+    with pytest.raises(GraphError, match=r"^0.weight of the network hold"):
+        program_of(broken, torch.rand(1, 3, 4))
