@@ -102,9 +102,9 @@ def rounding_matters(
 
 
 def _reached(program: Program, box: Interval, c: Tensor, d: Tensor) -> Tensor:
-    """Return c.z + d (B, S) at the centre of the box."""
+    """Return c.z + d (B, S) at the centre of the box, whatever the dtypes of rows and network."""
     with torch.no_grad():
-        return torch.einsum("bsk,bk->bs", c, program(box.center)).add_(d)
+        return torch.einsum("bsk,bk->bs", c.double(), program(box.center).double()) + d.double()
 
 
 def _forward(start: Relaxed, box: Interval, memory: int) -> Forward[Pair] | None:
