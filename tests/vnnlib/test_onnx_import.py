@@ -24,7 +24,7 @@ from surebound.vnnlib.operators import check_operators
 from surebound.vnnlib.runtime import Session
 from surebound.vnnlib.text import parse_query
 from tests.vnnlib.onnx_cases import CASES, Case, make_model, one, weight, whole
-from tests.vnnlib.onnx_steps import STEPS
+from tests.vnnlib.onnx_steps import STEPS, floats
 
 ALL = CASES + STEPS
 
@@ -158,6 +158,36 @@ def test_a_weight_that_would_have_to_be_bounded_is_refused() -> None:
     constants = {"a": weight(2, 1, 3, 3), "b": weight(3, 3)}
     with pytest.raises(GraphError, match="differs between implementations; it must be constant"):
         network_of(parse_model(make_model(calls, constants, {"x": (1, 1, 5, 5)}, ["y"])))
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "match"),
+    [
+        (
+            "s",
+            floats(0.008, 0.004, 0.002),
+            r"scales of shape \[3\] for its first operand; one number.*DequantizeLinear",
+        ),
+        ("t", floats(0.04, 0.02, 0.01), r"scales of shape \[3\] for its result; one number"),
+        ("z", np.array([1, 2, 3], np.int8), r"zero points of shape \[3\] for its result; one number is supported"),
+        ("v", weight(5, 1), r"scales of shape \[5, 1\] for its second operand \[5, 3\]; .*one for each of its columns"),
+        ("v", weight(5), r"scales of shape \[5\] for its second operand"),
+    ],
+)
+def test_scales_by_row_of_whole_numbers_are_refused(name: str, given: np.ndarray, match: str) -> None:
+    """Of a square result the importer took the scale of a row for that of a column; onnxruntime alone refused it."""
+    constants = {
+        "r": np.array(0.008, np.float32), "i": np.array(-7, np.int8), "s": np.array(0.008, np.float32),
+        "w": whole(*range(15)).reshape(5, 3).astype(np.int8), "v": np.array(0.02, np.float32),
+        "t": np.array(0.04, np.float32), "z": np.array(-7, np.int8),
+    }  # fmt: skip
+    calls = (
+        ("QuantizeLinear", ["x", "r", "i"], ["q"], {}),
+        ("QLinearMatMul", ["q", "s", "i", "w", "v", "i", "t", "z"], ["h"], {}),
+        ("DequantizeLinear", ["h", "r", "i"], ["y"], {}),
+    )
+    with pytest.raises(GraphError, match=match):
+        network_of(parse_model(make_model(calls, {**constants, name: given}, {"x": (3, 5)}, ["y"])))
 
 
 def test_a_huge_constant_of_a_small_file_is_refused() -> None:

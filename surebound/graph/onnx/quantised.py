@@ -14,7 +14,7 @@ from torch import Tensor
 
 from surebound.graph.decompose import ABOUT
 from surebound.graph.onnx.arithmetic import product
-from surebound.graph.onnx.build import Value
+from surebound.graph.onnx.build import Shape, Value
 from surebound.graph.onnx.call import WHOLE, Call, Operand, Types, translates
 from surebound.graph.onnx.layers import CONVOLUTION, convolution
 
@@ -34,7 +34,7 @@ def _numbers(call: Call, value: Operand | None, zero: Operand | None, axis: int 
     shift = None if zero is None or not bool(zero.any()) else call.number_of(zero)
     if shift is not None and shift.numel() == 1:
         shift = shift.reshape(())
-    elif shift is not None:
+    elif shift is not None and not (axis == -1 and _is_of_columns(shift, value.shape)):
         if axis is None or shift.dim() != 1:
             raise call.refuse(f"zero points of shape {list(shift.shape)}; one number is supported there")
         shift = shift.reshape(-1, *([1] * (len(value.shape) - axis % len(value.shape) - 1)))
@@ -45,6 +45,13 @@ def _numbers(call: Call, value: Operand | None, zero: Operand | None, axis: int 
         return value.typed("float32")
     (held, less), shape = call.aligned(value, shift)
     return call.emit("sub.Tensor", held, less).reshaped(shape)
+
+
+def _is_of_columns(constant: Tensor, shape: Shape) -> bool:
+    """Is a constant of shape (..., 1, N) one number for each column of matrices (..., K, N)?"""
+    given = tuple(constant.shape)
+    fits = len(given) == len(shape) > 1 and given[-2:] == (1, shape[-1])
+    return fits and all(n in (1, size) for n, size in zip(given[:-2], shape[:-2], strict=True))
 
 
 def _whole(value: Value) -> Value:
@@ -82,6 +89,8 @@ def _scaled(call: Call, made: Value, scales: Tensor, zero: Tensor | None) -> Ope
     kind = "uint8" if zero is None else str(zero.dtype).removeprefix("torch.")
     if kind not in ("uint8", "int8"):
         raise call.refuse(f"to {kind}; uint8 and int8 are supported")
+    if zero is not None and zero.numel() != 1:
+        raise call.refuse(f"zero points of shape {list(zero.shape)} for its result; one number is supported")
     (held, size), shape = call.aligned(made, scales)
     times = call.emit("mul.Tensor", held, size)
     number = call.emit("round.default", call.emit(ABOUT, times, times, _ROUNDINGS))
@@ -92,16 +101,31 @@ def _scaled(call: Call, made: Value, scales: Tensor, zero: Tensor | None) -> Ope
     return call.emit("clamp.default", number, first, beyond - 1).reshaped(shape).typed(kind, (first, beyond - 1))
 
 
-def _scale(call: Call, x: int, weight: int, out: int) -> Tensor:
-    return call.weight(x) * call.weight(weight) / call.weight(out)
+def _scale(call: Call) -> Tensor:
+    """Return the factor of the sums: one number, or as many as the second operand has scales, in their shape."""
+    x, weight, out = (call.weight(index) for index in (1, 4, 6))
+    for scale, whose in ((x, "first operand"), (out, "result")):
+        if scale.numel() != 1:
+            raise call.refuse(
+                f"scales of shape {list(scale.shape)} for its {whose}; one number is supported there, as in "
+                "onnxruntime: quantise it per tensor, or write DequantizeLinear, the float operator and QuantizeLinear"
+            )
+    scale = x.reshape(()) * weight / out.reshape(())
+    return scale.reshape(()) if scale.numel() == 1 else scale
 
 
 @translates("QLinearMatMul", types=Types.OWN)
 def _q_linear_matmul(call: Call) -> Operand:
     a = _numbers(call, call.operand(0), call.constant(2))
     b = _numbers(call, call.operand(3), call.constant(5), -1)
-    scale = _scale(call, 1, 4, 6)
-    return _scaled(call, _matmul_of(call, a, b), scale.reshape(()) if scale.numel() == 1 else scale, call.constant(7))
+    scale, shape = _scale(call), tuple(b.shape)
+    by_column = len(shape) > 1 and tuple(scale.shape) == shape[-1:]
+    if scale.dim() > 0 and not (by_column or _is_of_columns(scale, shape)):
+        raise call.refuse(
+            f"scales of shape {list(scale.shape)} for its second operand {list(shape)}; one number, or one for each of "
+            "its columns, is supported"
+        )
+    return _scaled(call, _matmul_of(call, a, b), scale, call.constant(7))
 
 
 @translates("QLinearConv", reads=CONVOLUTION, types=Types.OWN)
@@ -110,8 +134,8 @@ def _q_linear_conv(call: Call) -> Operand:
     weight = _numbers(call, call.operand(3), call.constant(5), 0)
     bias = call.constant(8)
     made = _conv_of(call, x, weight, None if bias is None else call.number_of(bias))
-    scale = _scale(call, 1, 4, 6)
-    scale = scale.reshape(()) if scale.numel() == 1 else scale.reshape(-1, *([1] * (len(made.shape) - 2)))
+    scale = _scale(call)
+    scale = scale if scale.dim() == 0 else scale.reshape(-1, *([1] * (len(made.shape) - 2)))
     return _scaled(call, made, scale, call.constant(7))
 
 
