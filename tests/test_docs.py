@@ -98,7 +98,8 @@ def loaded(path: Path) -> ModuleType:
 
 def test_the_reference_of_commands_has_types_and_choices() -> None:
     text = loaded(ROOT / "docs" / "hooks.py").commands()
-    assert "| `--format` | How to write the table. | `table`, `markdown`, `csv`, `json` | `table` |" in text
+    choices = "`table`, `markdown`, `csv`, `json`"
+    assert f"| `--format` | How to write the table: table, markdown, csv or json. | {choices} | `table` |" in text
     assert "| `--timeout` | Seconds for a query, or per image and stage (default: none). | number |  |" in text
     assert "| 2 numbers |" in text and "text, repeatable" in text and "| switch |" in text
     assert "```console\n$ surebound verify query.vnnlib --network N=net.onnx --timeout 60\n" in text

@@ -48,10 +48,12 @@ ThreatName = Annotated[
         "--threat",
         help="Instead of --eps, NAME:SIZE: linf:8/255, l2:0.5, l1:1, l0:1, patch:3 (pixels), brightness:0.1, "
         "contrast:0.2, gamma:0.2, hue:20deg, blur:0.5, rotation:5deg, translation:2 (pixels), scaling:0.1; "
-        "changes may be combined: rotation:5deg+brightness:0.1.",
+        "changes may be combined: rotation:5deg+blur:0.5.",
         show_default=False,
     ),
 ]
 First = Annotated[int | None, typer.Option(min=1, help="The first N test images (default: all).")]
 Indices = Annotated[list[int] | None, typer.Option(help="An image by its number; may be repeated.")]
-Form = Annotated[Format, typer.Option("--format", help="How to write the table.")]
+Form = Annotated[
+    Format, typer.Option("--format", metavar="FORM", help="How to write the table: table, markdown, csv or json.")
+]

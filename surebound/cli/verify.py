@@ -74,7 +74,8 @@ def verify(
         typer.Option(help="Images on Dask workers: tcp://SCHEDULER:PORT, or local:N for N processes here."),
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option(min=0, help="Seconds for a query, or per image and stage (default: none).")
+        float | None,
+        typer.Option(min=0, metavar="SECONDS", help="Seconds for a query, or per image and stage (default: none)."),
     ] = None,
     mix: Annotated[
         bool, typer.Option("--mix", help="Allow a store that holds results of other weights or code.")
@@ -82,7 +83,12 @@ def verify(
     seed: Annotated[int, typer.Option(help="Seed of the attacks.")] = 0,
     fail_under: Annotated[
         float | None,
-        typer.Option(min=0, max=100, help="Exit with code 4 if less than so many percent are proved, at any radius."),
+        typer.Option(
+            min=0,
+            max=100,
+            metavar="RATE",
+            help="Exit with code 4 if less than so many percent are proved, at any radius.",
+        ),
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="First read the question back in plain words (standard error).")

@@ -34,6 +34,14 @@ def test_help_teaches_by_examples() -> None:
     assert shown <= commands(cli.build_app()), "an example names a command that does not exist"
 
 
+@pytest.mark.parametrize("name", ["verify", "bounds", "attack", "radius"])
+def test_help_cuts_nothing_at_80_columns(name: str) -> None:
+    """An option whose name is cut cannot be typed."""
+    shown = runner.invoke(cli.build_app(), [name, "--help"], env={"COLUMNS": "80"}).output
+    assert "…" not in shown and max(map(len, shown.splitlines())) <= 80
+    assert "--serialise-assignments " in shown or name != "verify"
+
+
 def test_every_command_explains_itself() -> None:
     app = cli.build_app()
     for name in commands(app):
