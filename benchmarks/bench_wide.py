@@ -6,6 +6,7 @@ A round with 32 images takes minutes on one core; `make bench ARGS="wide --secon
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from functools import partial
 
 import torch
@@ -52,7 +53,7 @@ def _loop(method: Method, classes: int, batch: int, *, batch_norm: bool) -> Loop
     draws = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (4 * batch, *SHAPE), dtype=torch.uint8, generator=draws)
     labels = torch.randint(0, classes, (4 * batch,), generator=draws)
-    plan = Plan(steps=10**9, batch_size=batch, eps_train="1/255", kappa_start=0.5, kappa_final=0.5)  # type: ignore[arg-type]
+    plan = Plan(steps=10**9, batch_size=batch, eps_train=Fraction(1, 255), kappa_start=0.5, kappa_final=0.5)
     net = sb.models.wide_resnet_10_10(SHAPE, classes, batch_norm=batch_norm)
     loop = Loop(Task(net, Split(images, labels), method, plan), Surroundings())
     loop.prepare()
