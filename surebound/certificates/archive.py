@@ -38,7 +38,16 @@ class StoredCertificate:
             return _archive(self.place).read(self.name)
         file = self.place / self.name
         network = file.parent / NETWORK
-        return file.read_bytes(), network.read_bytes() if network.is_file() else b""
+        if not network.is_file():
+            return file.read_bytes(), b""
+        about = network.stat()
+        return file.read_bytes(), _content(network, about.st_mtime_ns, about.st_size)
+
+
+@functools.lru_cache(1)
+def _content(file: Path, changed: int, size: int) -> bytes:
+    """Read a file once while it stays as it is: the checker knows a network again without hashing a new copy."""
+    return file.read_bytes()
 
 
 def entries(place: Path) -> list[StoredCertificate]:
@@ -85,6 +94,7 @@ class _Archive:
             self._file = zipfile.ZipFile(path)
         except (OSError, zipfile.BadZipFile) as error:
             raise InputError(f"{path} is neither a directory nor an archive of certificates: {error}") from error
+        self._last = "", b""  # the digest and the content of the network read last
         found = self._file.infolist()
         self.members = {info.filename: info for info in found}
         if len(found) > MOST_FILES or sum(info.file_size for info in found) > MOST_BYTES:
@@ -112,7 +122,9 @@ class _Archive:
             digest = str(unpack(certificate)[0]["network"])
         except Exception:  # the checker says what is wrong with it
             return certificate, b""
-        return certificate, self.member(f"{NETWORKS}{digest}.net") if re.fullmatch("[0-9a-f]{64}", digest) else b""
+        if self._last[0] != digest and re.fullmatch("[0-9a-f]{64}", digest):
+            self._last = digest, self.member(f"{NETWORKS}{digest}.net")
+        return certificate, self._last[1] if self._last[0] == digest else b""
 
 
 _archive = functools.lru_cache(4)(_Archive)

@@ -411,10 +411,9 @@ class CheckedNetwork:
         return m, (cost + np.abs(o) * size * (self.number.network(2) * bool(left))).sum(1), none, size
 
 
-def region_of(region: dict[str, Any], arrays: dict[str, Array]) -> Box:
-    """Return the ends of the region, in rationals."""
-    names = ("center", "center") if region["kind"] == "ball" else ("lower", "upper")
-    both = np.stack([arrays[name] for name in names])
+def region_of(region: dict[str, Any], arrays: dict[str, Array]) -> tuple[Box, Box]:
+    """Return the ends of the region, in rationals and in float64 around them."""
+    both = np.stack([arrays[name] for name in (("center",) * 2 if region["kind"] == "ball" else ("lower", "upper"))])
     ends, place = np.unique(both.reshape(2, -1), axis=1, return_inverse=True)  # an image has few different numbers
     low, high = Numbers(True, False).of(ends)
     if region["kind"] == "ball":
@@ -423,7 +422,9 @@ def region_of(region: dict[str, Any], arrays: dict[str, Array]) -> Box:
         low, high = low - ratio(region["eps"]), high + ratio(region["eps"])
         low, high = (low, high) if clip is None else (np.minimum(np.maximum(e, clip[0]), clip[1]) for e in (low, high))
     need((low <= high).all(), "an empty region")
-    return low[place.reshape(-1)].reshape(1, *both.shape[1:]), high[place.reshape(-1)].reshape(1, *both.shape[1:])
+    around = [np.nextafter(low.astype(float), -np.inf), np.nextafter(high.astype(float), np.inf)]
+    low, high, *around = (ends[place.reshape(-1)].reshape(1, *both.shape[1:]) for ends in (low, high, *around))
+    return (low, high), (around[0], around[1])
 
 
 def cases_of(header: dict[str, Any], arrays: dict[str, Array], outputs: int, number: Numbers) -> tuple[Array, Array]:
@@ -537,7 +538,7 @@ def _checked(header: dict[str, Any], arrays: dict[str, Array], data: bytes, exac
     need(header["mode"] in ("deployed", "real"), f"the mode {header['mode']!r}")
     network = _network(data, Numbers(exact, header["mode"] == "deployed"))
     need(header["network"] == network.digest, "made for another network")
-    low, high = region_of(header["region"], arrays)
+    (low, high), around = region_of(header["region"], arrays)
     need(low.shape[1:] == network.shapes[0], f"a region of shape {low.shape[1:]}")
     claim = Claim(network, arrays, *cases_of(header, arrays, math.prod(network.shapes[-1]), network.number))
     if header["claim"] == "falsified":
@@ -549,9 +550,8 @@ def _checked(header: dict[str, Any], arrays: dict[str, Array], data: bytes, exac
         least = float(np.min(rows, 0).max())
         need(least > 0, f"no case is sure to hold at the witness: {least:.6g}")
         return "falsified", least, 0
-    box = (low, high) if exact else (np.nextafter(low.astype(float), -np.inf), np.nextafter(high.astype(float), np.inf))
     need(header["claim"] == "robust", f"the claim {header['claim']!r}")
-    bounds = np.full(len(claim.c), np.inf, dtype=object)
+    box, bounds = (low, high) if exact else around, np.full(len(claim.c), np.inf, dtype=object)
     for proof in header["proofs"]:
         for case, bound in zip(proof["cases"], claim.bound(proof, box), strict=True):
             bounds[case] = min(bounds[case], bound)
