@@ -68,7 +68,7 @@ class Claims:
                 proofs = self._proofs(evidence, known, whole, np.dtype(slopes))
                 found = pack({**header, "proofs": proofs}, known)
                 if any(each.leaves or each.parts for _, each in evidence):
-                    check(found, self.network)  # a search took far longer than this
+                    check(found, self.network)  # multipliers are rounded: is it still a proof?
                 return found
             except BoundError as error:
                 raise Uncertified(str(error)) from None
