@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -62,8 +63,11 @@ class CertificateDirectory:
     def label_proved(self, name: str, ball: LinfBall, label: int, mode: str, evidence: Evidences) -> bool:
         """Write the certificate that a label stays the largest output in a ball (of one image), if there can be one."""
         question, arrays = _label_question(ball, label)
-        box = ball.interval()
-        whole = box.lower.flatten().double().numpy(), box.upper.flatten().double().numpy()
+
+        def whole() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+            box = ball.interval()
+            return box.lower.flatten().double().numpy(), box.upper.flatten().double().numpy()
+
         others = tuple((case - (case > label), each) for case, each in evidence if case != label)
         return self._keep(name, lambda: self._claims.robust(question, arrays, mode, others, whole), ball, label)
 
@@ -94,7 +98,7 @@ class CertificateDirectory:
         }
         whole = lower.reshape(-1).astype(np.float64), upper.reshape(-1).astype(np.float64)
         ask = {"region": {"kind": "box"}}
-        return self._keep(name, lambda: self._claims.robust(ask, arrays, mode, evidence, whole))
+        return self._keep(name, lambda: self._claims.robust(ask, arrays, mode, evidence, lambda: whole))
 
     def none(self, name: str, why: str) -> bool:
         """Note that a verdict has no certificate, and why; always False."""
@@ -139,9 +143,18 @@ def _label_question(ball: LinfBall, label: int) -> tuple[dict[str, Any], Arrays]
 def _clip_around(image: NDArray[np.float32], clip: tuple[float, float]) -> tuple[Fraction, Fraction]:
     """Return the ends of valid inputs, further out where the image lies beyond them: 0.1 is no float32, and its pixels
     of 0.1 are above it. The region that was bounded holds them (``LinfBall``)."""
-    low, high = (exact_fraction(end, "clip") for end in clip)
-    pixels = [Fraction(float(end)) for end in (image.min(), image.max())] if image.size else []
-    return min([low, *pixels]), max([high, *pixels])
+    low, high = _ends(clip)
+    if not image.size:
+        return low, high
+    least, largest = float(image.min()), float(image.max())
+    # a float is compared with a fraction exactly, and is a fraction of its own only where it is needed
+    return Fraction(least) if least < low else low, Fraction(largest) if largest > high else high
+
+
+@functools.lru_cache(16)
+def _ends(clip: tuple[float, float]) -> tuple[Fraction, Fraction]:
+    low, high = clip
+    return exact_fraction(low, "clip"), exact_fraction(high, "clip")
 
 
 def open_directory(path: Path, program: Program) -> CertificateDirectory:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from surebound.graph import Program
 from surebound.graph.flat import Flat, flatten
 
 Arrays = dict[str, NDArray[Any]]
+Ends = Callable[[], tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
 class Uncertified(Exception):
@@ -49,13 +50,11 @@ class Claims:
         """The name by which certificates know the network."""
         return network_digest(self.network)
 
-    def robust(
-        self, question: Mapping[str, Any], arrays: Arrays, mode: str, evidence: Evidences, whole: tuple[Any, Any]
-    ) -> bytes:
+    def robust(self, question: Mapping[str, Any], arrays: Arrays, mode: str, evidence: Evidences, whole: Ends) -> bytes:
         """Return the certificate of a proof; Uncertified if what it rests on is not for a checker.
 
         ``mode``: "deployed" or "real"; ``question``: its region and the label, if one is asked about, as the format has
-        them, and ``arrays`` theirs; ``whole``: the ends (inputs,) of the box that searches by boxes began with.
+        them, and ``arrays`` theirs; ``whole``: gives the ends (inputs,) of the box that searches by boxes began with.
         """
         for _, each in evidence:
             if not each.by:
@@ -93,9 +92,7 @@ class Claims:
     def _header(self, question: Mapping[str, Any], claim: str, mode: str) -> dict[str, Any]:
         return {"claim": claim, "network": self.digest, "mode": mode, **question}
 
-    def _proofs(
-        self, evidence: Evidences, arrays: Arrays, whole: tuple[Any, Any], slopes: np.dtype[Any]
-    ) -> list[dict[str, Any]]:
+    def _proofs(self, evidence: Evidences, arrays: Arrays, whole: Ends, slopes: np.dtype[Any]) -> list[dict[str, Any]]:
         alike: dict[str, list[int]] = {}
         proofs = []
         for case, each in evidence:
@@ -150,8 +147,8 @@ class Claims:
             found.append([relu, *names])
         return found
 
-    def _boxes(self, case: int, parts: Parts, arrays: Arrays, whole: tuple[Any, Any]) -> dict[str, Any]:
-        walk, cuts, order = box_tree(parts.lower, parts.upper, whole)
+    def _boxes(self, case: int, parts: Parts, arrays: Arrays, whole: Ends) -> dict[str, Any]:
+        walk, cuts, order = box_tree(parts.lower, parts.upper, whole())
         named: Arrays = {"tree": np.array(walk, "<i4"), "cuts": np.array(cuts, "<f8")}
         if parts.weights.shape[1] > 1:
             named["weights"] = parts.weights[order].astype("<f8")
