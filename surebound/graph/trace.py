@@ -20,6 +20,7 @@ from surebound.graph import decompose, plain
 from surebound.graph.attention import batch_axis_first
 from surebound.graph.finite import check_finite
 from surebound.graph.fit import evaluating, forward
+from surebound.graph.inside import Returned, check_inside
 from surebound.graph.program import PART, SIZE, First, Graph, Node, Program, Ref, live
 from surebound.graph.quiet import quiet
 from surebound.graph.tidy import tidied
@@ -251,7 +252,7 @@ def check_trace(program: Program, model: nn.Module, example: Tensor, sizes: Iter
 
 
 def _compare(program: Program, model: nn.Module, x: Tensor, *, twice: bool) -> None:
-    """Compare a program with the module at x, and the module with itself if it is to be run ``twice``."""
+    """Compare a program with the module at x; if it is to be run ``twice``, the module with itself and inside, too."""
     expected, got = forward(model, x.clone()), program(x)
     if got.shape != expected.shape:
         raise TraceMismatchError(
@@ -266,9 +267,14 @@ def _compare(program: Program, model: nn.Module, x: Tensor, *, twice: bool) -> N
             "forward() random, does it read state that changes, or does it look at the batch size? "
             "Make it a function of its input."
         )
-    again = forward(model, x.clone()) if twice and x.device.type == "cpu" else expected
-    if not torch.equal(expected, again):
+    if not twice:
+        return
+    returned = Returned(model)
+    with returned.noted():
+        again = forward(model, x.clone())
+    if x.device.type == "cpu" and not torch.equal(expected, again):  # elsewhere two runs may differ by rounding
         raise TraceMismatchError(
             f"the module gives two results for one input, {float((again - expected).abs().max()):.3g} apart; is "
             "forward() random, or does it read state that changes? Make it a function of its input."
         )
+    check_inside(program, returned, x)
