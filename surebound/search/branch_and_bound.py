@@ -162,17 +162,17 @@ class Tree:
         return Finding(self.settled, proof, self.witness, late, self.given_up, self.undecided)
 
 
-def never() -> bool:
+def never(pool: Pool) -> bool:
     """Go on."""
     return False
 
 
-def explore(splitter: Splitter[P], pool: P, tree: Tree, pause: Callable[[], bool] = never) -> P:
+def explore(splitter: Splitter[P], pool: P, tree: Tree, pause: Callable[[P], bool] = never) -> P:
     """Bound and cut sub-problems, the most suspicious first, until all are settled, the tree ends it or ``pause`` does.
 
     Returns those that are still open.
     """
-    while len(pool) and tree.goes_on(pool) and not pause():
+    while len(pool) and tree.goes_on(pool) and not pause(pool):
         order = (pool.upper - pool.rounding).argsort(descending=True, stable=True)
         batch, rest = pool[order[: splitter.at_once]], pool[order[splitter.at_once :]]
         halves = splitter.advance(batch, tree)
@@ -267,6 +267,7 @@ class _Search:
         budget: Budget,
     ) -> tuple[Finding, bool]:
         from surebound.search.signs.inner import InnerBounds
+        from surebound.search.signs.rounding import RoundingInTheWay
         from surebound.search.signs.splitter import (
             SignSplitter,  # brings solvers, which most queries do not need
         )
@@ -275,13 +276,26 @@ class _Search:
         began = time.monotonic()
         place = program, box, mode, number, question, self.workspace, self.options, tree
         splitter = SignSplitter.over(*place)
-        inner = InnerBounds(splitter.reduced, tree, time.monotonic() - began, question.certify)
-        pool = explore(splitter, splitter.roots(), tree, inner.pay)
+        seconds = time.monotonic() - began
+        inner = InnerBounds(splitter.reduced, tree, seconds, question.certify)
+        rounding = RoundingInTheWay(splitter.reduced, mode, tree, seconds)
+        wide, refined = splitter.reduced.wide, False
+
+        def pause(pool: Pool) -> bool:
+            return (not wide and rounding.pays(pool)) or (not refined and inner.pay())
+
+        pool = explore(splitter, splitter.roots(), tree, pause)
         evidence = splitter.evidence()
-        if len(pool) and tree.goes_on(pool):
+        while len(pool) and tree.goes_on(pool):
             again = torch.unique(pool.case)
-            splitter = SignSplitter.over(*place, refine=inner.refine, wide=splitter.reduced.wide)
-            pool = explore(splitter, splitter.roots()[again], tree)
+            wide, refined = (True, refined) if not wide and rounding.pays(pool) else (wide, True)
+            began = time.monotonic()
+            refine, known = inner.refine if refined else None, splitter.bounds
+            del splitter  # two at a time take twice the memory
+            splitter = SignSplitter.over(*place, refine=refine, wide=wide, known=known)
+            if not refined:  # what has been spent was in vain for another reason
+                inner = InnerBounds(splitter.reduced, tree, time.monotonic() - began, question.certify)
+            pool = explore(splitter, splitter.roots()[again], tree, pause)
             later = splitter.evidence(tuple(inner.found))
             evidence |= {case: later[case] for case in again.tolist() if case in later}
         tree.settle(pool)

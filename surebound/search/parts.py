@@ -81,7 +81,7 @@ class PartSearch:
         axis = self._axis(splitter.reduced, found)
         if optimise and self._tree.witness is None:
             end = torch.inf if axis is None else 2 * time.monotonic() - began
-            pool = explore(splitter, pool, self._tree, lambda: time.monotonic() > end)
+            pool = explore(splitter, pool, self._tree, lambda _: time.monotonic() > end)
             if not len(pool):
                 return []
         if axis is None:

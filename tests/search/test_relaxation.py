@@ -57,10 +57,11 @@ def reference(passes: Passes, signs: Tensor) -> float | None:
     equal, equal_to, below, below_than = [], [], [], []
     ends: list[tuple[float, float | None]] = [(0.0, 1.0)] * n + [(0.0, None)] * count
     for layer in passes.layers:
-        for k in range(layer.up.shape[0]):
+        rows = layer.up.dense()
+        for k in range(len(rows)):
             at = layer.own.start + k
             x, y = np.zeros(n + count), np.eye(n + count)[n + at]
-            x[: layer.up.shape[1]] = layer.up[k].numpy()
+            x[: layer.up.width] = rows[k].numpy()
             b, low, high = (float(v[k]) for v in (layer.up_offset, layer.lower, layer.upper))
             low, high = (0.0 if signs[at] > 0 else low), (0.0 if signs[at] < 0 else high)
             below += [x, -x]
@@ -83,7 +84,7 @@ def reference(passes: Passes, signs: Tensor) -> float | None:
 def contradiction(passes: Passes) -> dict[int, int] | None:
     """Signs of two ReLUs of the first layer that no input has, if there are such."""
     first = passes.layers[0]
-    for i in range(first.up.shape[0]):
+    for i in range(len(first.lower)):
         for j in range(i):
             for a, b in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
                 signs = torch.zeros(passes.unstable)

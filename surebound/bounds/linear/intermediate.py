@@ -55,6 +55,7 @@ def relax(
     tighten: Tighten | None = None,
     wide: bool = False,
     rows: Tensor | None = None,
+    known: Mapping[str, Interval] | None = None,
 ) -> Relaxed:
     """Bound every value over the box (B, ...) and relax every call by these bounds.
 
@@ -64,7 +65,7 @@ def relax(
     that they leave unstable. tighten: another way to do that than backward passes through the whole network. wide:
     coefficients in float64, whatever the network computes in, so that little is paid but the network's own rounding
     (wide.py). rows (..., K): what the outputs will be multiplied with; entries that they do not read keep interval
-    bounds (reads.py).
+    bounds (reads.py). known: sound bounds of values over the same box; only what they leave loose is tightened.
     """
     check_supported(program.graph)
     check_by_example(program)
@@ -73,7 +74,7 @@ def relax(
     constants = Constants(program)
     read = entries_read(constants, rows) if own and rows is not None else {}
     start = Relaxed(program, mode, constants, bounds, {}, slopes, wide=wide, read=read)
-    build = _Build(start, own, memory, tighten, _forward(start, box, memory) if own else None)
+    build = _Build(start, own, memory, tighten, _forward(start, box, memory) if own else None, known or {})
     if mode is Soundness.NONE:
         return build.run()
     with exact_kernels():
@@ -125,6 +126,7 @@ class _Build:
     memory: int
     tighten: Tighten | None = None
     forward: Forward[Pair] | None = None
+    known: Mapping[str, Interval] = field(default_factory=dict)
     precision: dict[str, Precision] = field(default_factory=dict)
     pairs: dict[str, Pair] = field(default_factory=dict)
 
@@ -166,6 +168,8 @@ class _Build:
         out = env[node.name] = apply_rule(Context(self.relaxed.mode, sizes), node, *node.arguments(env))
         if isinstance(out, Interval):
             check_first_axis(node, out.shape, self.relaxed.batch)
+            if node.name in self.known:
+                out = env[node.name] = intersect(out, self.known[node.name])
             self.relaxed.bounds[node.name] = out
 
     def _step(self, node: Node, sizes: Sizes | None = None) -> bool:

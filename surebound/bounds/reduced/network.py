@@ -13,8 +13,11 @@ Lemma 3).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from torch import Tensor
+
+from surebound.bounds.reduced.matrix import Matrix, matrix_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,12 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.up)
+
+    @cached_property
+    def matrices(self) -> tuple[Matrix, Matrix]:
+        """The two as passes multiply with them; they are one object where they are one here."""
+        up = matrix_of(self.up)
+        return up, up if self.low is self.up else matrix_of(self.low)
 
     def select(self, index: Tensor) -> Rows:
         """Select some of the values."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from surebound.bounds.reduced.matrix import Matrix
 from surebound.bounds.reduced.network import Layer, Reduced, Rows
 from surebound.interval import Interval
 from surebound.numerics import nothing_known, round_up, several_sums, slightly_up, tiny
@@ -62,8 +63,8 @@ class _Layer:
 
     at: slice  # in v
     own: slice  # in U
-    up: Tensor
-    low: Tensor
+    up: Matrix
+    low: Matrix
     up_offset: Tensor
     low_offset: Tensor
     middle: Tensor | None  # (U,) between the offsets: for passes that are not sound, where ``low`` is ``up``
@@ -141,11 +142,11 @@ class Passes:
                 pushed = own.abs() if lines.pushes is None else own.abs() + lines.pushes.abs()
                 size = size + pushed @ (2 * layer.largest) + p.abs() @ layer.size
             through[:, layer.own] = p
-            width = layer.up.shape[1]
             if layer.low is layer.up:
-                work[:, :width].addmm_(p, layer.up)
+                layer.up.add_back(work, p)
             else:
-                work[:, :width].addmm_(up, layer.up).addmm_(down, layer.low)
+                layer.up.add_back(work, up)
+                layer.low.add_back(work, down)
         return Pass(work[:, : self.inputs], work[:, self.inputs :], through, offset, size, known)
 
     def pull_through(
@@ -173,8 +174,8 @@ class Passes:
             up = p.clamp(min=0)
             offset = offset + up @ layer.up_offset + (p - up) @ layer.low_offset
             size = size + (own.abs() + p.abs()) @ (2 * layer.largest) + p.abs() @ layer.size
-            width = layer.up.shape[1]
-            work[:, :width].addmm_(up, layer.up).addmm_(p - up, layer.low)
+            layer.up.add_back(work, up)
+            layer.low.add_back(work, p - up)
         return Pass(work[:, : self.inputs], work[:, self.inputs :], through, offset, size, {})
 
     def corner(self, found: Pass) -> Tensor:
@@ -223,7 +224,7 @@ class Passes:
         v[:, : self.inputs] = x
         inside = x.new_empty(len(x), self.unstable)
         for layer in self.layers:
-            z = v[:, : layer.up.shape[1]] @ layer.up.t() + layer.up_offset
+            z = layer.up.forward(v) + layer.up_offset
             inside[:, layer.own] = z
             v[:, layer.at] = torch.maximum(layer.left * z, layer.right * z)
         return v, inside
@@ -233,7 +234,7 @@ class Passes:
         work = rows.clone()
         for layer in reversed(self.layers):
             slope = torch.where(inside[:, layer.own] > 0, layer.right, layer.left)
-            work[:, : layer.up.shape[1]].addmm_(work[:, layer.at] * slope, layer.up)
+            layer.up.add_back(work, work[:, layer.at] * slope)
         return work[:, : self.inputs]
 
 
@@ -262,18 +263,22 @@ class _Lines:
 
 
 def _prepared(layer: Layer, first: int, inputs: int, largest: Tensor, dtype: torch.dtype) -> _Layer:
-    rows = _in(layer.rows, dtype)
-    width = rows.up.shape[1]
-    rough = dtype != torch.float64 and rows.low is rows.up
-    size = torch.maximum(rows.up.abs(), rows.low.abs()) @ largest[:width]
+    rows = layer.rows
+    up, low = (matrix.to(dtype) for matrix in rows.matrices)
+    low = up if rows.low is rows.up else low
+    size = up.sizes(largest[: up.width])
+    if low is not up:
+        size = torch.maximum(size, low.sizes(largest[: low.width]))
+    up_offset, low_offset = rows.up_offset.to(dtype), rows.low_offset.to(dtype)
+    rough = dtype != torch.float64 and low is up
     return _Layer(
         at=slice(first, first + len(layer)),
         own=slice(first - inputs, first - inputs + len(layer)),
-        up=rows.up,
-        low=rows.low,
-        up_offset=rows.up_offset,
-        low_offset=rows.low_offset,
-        middle=0.5 * (rows.up_offset + rows.low_offset) if rough else None,
+        up=up,
+        low=low,
+        up_offset=up_offset,
+        low_offset=low_offset,
+        middle=0.5 * (up_offset + low_offset) if rough else None,
         chord=layer.chord.to(dtype),
         top=layer.top.to(dtype),
         bottom=layer.bottom.to(dtype),
@@ -282,7 +287,7 @@ def _prepared(layer: Layer, first: int, inputs: int, largest: Tensor, dtype: tor
         left=layer.sides[0],
         right=layer.sides[1],
         rounds=bool((layer.bottom != 0).any()),
-        size=slightly_up(size + torch.maximum(rows.up_offset.abs(), rows.low_offset.abs())),
+        size=slightly_up(size + torch.maximum(up_offset.abs(), low_offset.abs())),
         largest=torch.maximum(layer.lower.abs(), layer.upper.abs()).to(dtype),
     )
 
@@ -300,12 +305,11 @@ def _spread(values: list[tuple[_Layer, float]], like: Tensor) -> Tensor:
 
 def _applied(layer: _Layer, v: Tensor, upwards: Tensor) -> Tensor:
     """Evaluate the layer's rows at v: (N, U); their upper bounds where ``upwards``, their lower ones elsewhere."""
-    width = layer.up.shape[1]
+    z = layer.up.forward(v)
     if layer.middle is not None:
-        return torch.addmm(layer.middle, v[:, :width], layer.up.t())
-    z = v[:, :width] @ layer.up.t()
+        return z.add_(layer.middle)
     if layer.low is not layer.up:
-        z = torch.where(upwards, z, v[:, :width] @ layer.low.t())
+        z = torch.where(upwards, z, layer.low.forward(v))
     return z + torch.where(upwards, layer.up_offset, layer.low_offset)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -39,14 +39,15 @@ def reduce_network(
     memory: int = MEMORY,
     refine: Refine | None = None,
     wide: bool = False,
+    known: Mapping[str, Interval] | None = None,
 ) -> Reduced:
     """Reduce a network over one box (1, ...) and rows c.z + d of its outputs, c (R, K), d (R,) float64 or 0.
 
     Bounds inside the network are CROWN's own, by windows or from the rows of the reduction itself; ``refine`` may
     tighten them. With coefficients in float64 if ``wide``, or, without ``refine``, if the rows are open mainly for
-    rounding.
+    rounding. ``known``: see ``relax``.
     """
-    return reduce_relaxed(program, box, c, mode, d=d, memory=memory, refine=refine, wide=wide)[0]
+    return reduce_relaxed(program, box, c, mode, d=d, memory=memory, refine=refine, wide=wide, known=known)[0]
 
 
 def reduce_relaxed(
@@ -59,10 +60,11 @@ def reduce_relaxed(
     memory: int = MEMORY,
     refine: Refine | None = None,
     wide: bool = False,
+    known: Mapping[str, Interval] | None = None,
 ) -> tuple[Reduced, Relaxed]:
     """Return ``reduce_network`` and the relaxation with the bounds of all values."""
     with torch.no_grad(), exact_kernels():
-        found = _reduce(program, box, c, mode, d, Reduction(memory, refine), wide)
+        found = _reduce(program, box, c, mode, d, Reduction(memory, refine), wide, known)
         settled = wide or refine is not None or mode is Soundness.NONE or box.dtype == torch.float64
         if settled:
             return found
@@ -70,8 +72,9 @@ def reduce_relaxed(
         offsets = torch.zeros_like(upper) if d is None else d.unsqueeze(0)
         if not bool(rounding_matters(program, box, c.unsqueeze(0), offsets, upper, paid, memory)):
             return found
+        known = found[1].bounds
         del found
-        return _reduce(program, box, c, mode, d, Reduction(memory), wide=True)
+        return _reduce(program, box, c, mode, d, Reduction(memory), True, known)
 
 
 def _reduce(
@@ -82,8 +85,9 @@ def _reduce(
     d: Tensor | None,
     found: Reduction,
     wide: bool,
+    known: Mapping[str, Interval] | None,
 ) -> tuple[Reduced, Relaxed]:
-    relaxed = relax(program, box, mode, own=True, tighten=found.tighten, wide=wide, rows=c)
+    relaxed = relax(program, box, mode, own=True, tighten=found.tighten, wide=wide, rows=c, known=known)
     layers = found.layers_of(relaxed)
     offsets = c.new_zeros(len(c), dtype=torch.float64) if d is None else d.double()
     # Both sides: coefficients that the network's dtype cannot hold cost each of them.

@@ -81,16 +81,11 @@ class LayerInequalities:
     def of(cls, passes: Passes, number: int) -> LayerInequalities:
         """Return those of the layer of that number."""
         layer = passes.layers[number]
-        up = Coefficients.of(layer.up)
-        low = up if layer.low is layer.up else Coefficients.of(layer.low)
+        up = Coefficients.of(layer.up.dense())
+        low = up if layer.low is layer.up else Coefficients.of(layer.low.dense())
         slack = (layer.size + layer.largest) * rate(passes) + UNDERFLOW
         offsets = layer.up_offset, layer.low_offset
         return cls(layer.at, layer.own, up, low, *offsets, slack, layer.left, layer.right, layer.bottom)
-
-    @property
-    def entries(self) -> int:
-        """How many coefficients there are."""
-        return self.up.values.numel() + self.low.values.numel()
 
     @property
     def before(self) -> slice:

@@ -158,7 +158,7 @@ def _splits(passes: Passes, m: Multipliers) -> _Affine:
     for layer in passes.layers:
         sign = m.signs[0, layer.own].double()
         up = (sign > 0).unsqueeze(1)
-        a = torch.where(up, layer.up, -layer.low)
+        a = torch.where(up, layer.up.dense(), -layer.low.dense())
         offset = torch.where(sign > 0, layer.up_offset, -layer.low_offset)
         free = Multipliers(m.signs, m.alphas.double(), torch.zeros_like(m.betas).double())
         found = passes.pull(a, offset, free[torch.zeros(len(a), dtype=torch.int64)])

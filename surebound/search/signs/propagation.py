@@ -14,6 +14,7 @@ reference: Tjeng et al. 2019, section 4.2; Zhou et al. 2025 (Clip-and-Verify: do
 from __future__ import annotations
 
 import dataclasses
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -44,15 +45,21 @@ class Propagation:
     def __init__(self, targets: Targets) -> None:
         passes = targets.passes
         self._targets, self._passes = targets, passes
-        self._layers = [LayerInequalities.of(passes, number) for number in range(len(passes.layers))]
-        self._entries = targets.width * passes.columns + sum(layer.entries for layer in self._layers)
+        both = sum(layer.up.entries + layer.low.entries for layer in passes.layers)
+        self._entries = targets.width * passes.columns + both
         self.grips = torch.zeros(len(targets.valid), dtype=torch.bool)  # (N,) cases for which it is of use
+
+    @cached_property
+    def _layers(self) -> list[LayerInequalities]:
+        # Not before they are needed: of a large network they take more memory than all else.
+        return [LayerInequalities.of(self._passes, number) for number in range(len(self._passes.layers))]
 
     def prepare(self, roots: Domains) -> None:
         """Find the cases whose rows say much about single values."""
         numbers = [self._passes.lower, self._passes.upper_end, self._passes.largest, self._passes.outputs.up_offset]
-        sizes = [layer.slack for layer in self._layers]
-        if not sizes or self._entries > _ENTRIES or not all(bool(x.isfinite().all()) for x in (*numbers, *sizes)):
+        if not self._passes.layers or self._entries > _ENTRIES:
+            return
+        if not all(bool(x.isfinite().all()) for x in (*numbers, *(layer.slack for layer in self._layers))):
             return
         before, after = self._start(len(roots)), self.narrowed(roots)
         halved = 2 * after.gaps <= before.gaps

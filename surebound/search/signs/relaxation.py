@@ -70,11 +70,11 @@ def _problem(passes: Passes, row: TargetRow, domain: Domains, largest: float) ->
     objective[: row.a.shape[1]] = row.a[0].numpy()
     objective[passes.columns + count :] = -_LARGEST * max(largest, 1e-6)  # heuristic: the program's objective
     offset = float(row.offset[0])
-    if not all(bool(np.isfinite(v).all()) for v in (rows, constant, objective, offset, lower, upper)):
+    if not all(bool(np.isfinite(v).all()) for v in (rows.data, constant, objective, offset, lower, upper)):
         return None
     sparse, one = scipy.sparse, scipy.sparse.identity(count)
     output = sparse.hstack([sparse.csr_array((count, passes.inputs)), one])
-    blocks = [[sparse.csr_array(-rows), one, one, -one]]
+    blocks = [[-rows, one, one, -one]]
     blocks += [[output, -sparse.diags_array(slope), None, None] for slope in lines]
     none, free, slack = np.zeros(count), np.full(count, np.inf), np.zeros(2 * count)
     return MathProgram(
@@ -95,10 +95,12 @@ def _of_all(passes: Passes, name: str) -> Vector:
     return found
 
 
-def _inputs_of(passes: Passes) -> tuple[Vector, Vector]:
+def _inputs_of(passes: Passes) -> tuple[scipy.sparse.csr_array, Vector]:
     """Return the ReLUs' inputs as affine functions (U, V), (U,) of inputs and outputs: the upper rows."""
-    rows, constant = np.zeros((passes.unstable, passes.columns)), np.zeros(passes.unstable)
+    constant, parts = np.zeros(passes.unstable), list[tuple[Vector, ...]]()
     for layer in passes.layers:
-        rows[layer.own, : layer.up.shape[1]] = layer.up.numpy()
+        row, column, values = (part.numpy() for part in layer.up.triples())
+        parts.append((row + layer.own.start, column, values))
         constant[layer.own] = 0.5 * (layer.up_offset + layer.low_offset).numpy()
-    return rows, constant
+    row, column, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return scipy.sparse.csr_array((values, (row, column)), shape=(passes.unstable, passes.columns)), constant

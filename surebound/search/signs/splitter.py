@@ -8,7 +8,7 @@ execution.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from surebound.bounds.linear.alpha import Adam
 from surebound.bounds.reduced.descent import descend
 from surebound.bounds.reduced.network import Reduced
 from surebound.bounds.reduced.passes import Multipliers, Pass, Passes
-from surebound.bounds.reduced.reduction import Refine, reduce_network
+from surebound.bounds.reduced.reduction import Refine, reduce_relaxed
 from surebound.bounds.reduced.targets import TargetRow, Targets
 from surebound.certificates.evidence import Evidence, InnerSlopes, SignRecorder
 from surebound.graph import Program
@@ -30,7 +30,7 @@ from surebound.search.question import Question
 from surebound.search.signs.branching import candidates, choose
 from surebound.search.signs.domains import Domains
 from surebound.search.signs.leaves import settle
-from surebound.search.signs.programs import Programs
+from surebound.search.signs.programs import PROGRAM_SECONDS, Programs
 from surebound.search.signs.propagation import Propagation
 from surebound.search.workspace import Workspace
 from surebound.solvers import Limits, MathProgram, SolverOutcome
@@ -38,7 +38,6 @@ from surebound.solvers import Limits, MathProgram, SolverOutcome
 #: So many sub-problems are bounded before linear programs help, and so many at once where they bound all of them.
 PROGRAMS_AFTER = 64
 PROGRAMS_BATCH = 8
-PROGRAM_SECONDS = 10.0  # for one of them
 
 #: So many at once where signs follow from others: each is cut with care.
 PROPAGATED_BATCH = 32
@@ -60,6 +59,7 @@ class SignSplitter:
         tree: Tree,
     ) -> None:
         self.reduced, self.options, self.tree, self._workspace = reduced, options, tree, workspace
+        self.bounds: Mapping[str, Interval] = {}  # of the network's values, where they are known
         self.valid, self._numbers = question.cases.valid, question.numbers
         self.fast = Targets(Passes(reduced, reduced.lower.dtype), self.valid)
         self.exact = Targets(Passes(reduced, torch.float64), self.valid)
@@ -93,12 +93,17 @@ class SignSplitter:
         tree: Tree,
         refine: Refine | None = None,
         wide: bool = False,
+        known: Mapping[str, Interval] | None = None,
     ) -> SignSplitter:
         """Reduce the network over the box of that number for all rows of the question's cases (``reduce_network``)."""
         cases = question.cases
         c = cases.c.flatten(0, 1).to(box.lower.dtype) if cases.c.dtype != torch.float64 else cases.c.flatten(0, 1)
-        reduced = reduce_network(program, box, c, mode, d=cases.finite_d.flatten(), refine=refine, wide=wide)
-        return cls(reduced, number, question, workspace, options, tree)
+        reduced, relaxed = reduce_relaxed(
+            program, box, c, mode, d=cases.finite_d.flatten(), refine=refine, wide=wide, known=known
+        )
+        found = cls(reduced, number, question, workspace, options, tree)
+        found.bounds = relaxed.bounds
+        return found
 
     @property
     def at_once(self) -> int:
@@ -242,8 +247,8 @@ class SignSplitter:
         by_itself = (alone.amin(1) < mixed).unsqueeze(1)
         return torch.fmin(alone.amin(1), mixed), torch.where(by_itself, best, weights)
 
-    def _solve(self, problem: MathProgram) -> SolverOutcome:
-        limits = Limits(SOLVER_FEASIBILITY, max(0.0, min(self.tree.left, PROGRAM_SECONDS)))
+    def _solve(self, problem: MathProgram, seconds: float = PROGRAM_SECONDS) -> SolverOutcome:
+        limits = Limits(SOLVER_FEASIBILITY, max(0.0, min(self.tree.left, seconds)))
         return self._workspace.solver(self.options.solver).solve(problem, limits)
 
     def _by_programs(self, batch: Domains, found: Pass, gaps: Tensor) -> tuple[Domains, Pass, Tensor]:
