@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import sys
+import weakref
 from collections import OrderedDict, deque
 from contextlib import suppress
 from functools import cache, partial
@@ -74,7 +76,7 @@ class Fingerprint:
         self._add_classes(kind)
         for name, value in entries.items():
             # Most are empty tables of hooks; these lines run for every entry of every module.
-            if name in _BESIDE or (type(value) is OrderedDict and not value):
+            if name in _BESIDE or (type(value) is OrderedDict and not value) or _lists_weights(module, name, value):
                 continue
             seen.append(name)
             if type(value) in _PLAIN:
@@ -111,6 +113,8 @@ class Fingerprint:
             self._held.append(value)
             seen += (id(value), 0 if value.is_inference() else value._version)
             seen.append(value.data_ptr() if value.layout == torch.strided else 0)
+        elif kind is weakref.ReferenceType:
+            self._add(value())
         elif isinstance(value, nn.Module):
             seen.append(self._known.get(id(value), -1))
             self._stack.append(value)
@@ -176,6 +180,19 @@ class Fingerprint:
             return
         for part in parts if isinstance(parts, tuple) else (parts,):
             self._add(list(part) if hasattr(part, "__next__") else part)
+
+
+def _lists_weights(module: nn.Module, name: str, value: Any) -> bool:
+    """Is this entry of a recurrent layer the list of its own parameters, as it keeps it to call its kernels?
+
+    The layer renews it when a parameter is replaced; a program reads the parameters by name.
+    """
+    if not isinstance(module, nn.RNNBase):
+        return False
+    if name == "_flat_weight_refs":
+        return True  # by these the layer knows when to renew the list
+    own = [module._parameters.get(each) for each in module._flat_weights_names]
+    return name == "_flat_weights" and len(value) == len(own) and all(map(operator.is_, value, own))
 
 
 @cache

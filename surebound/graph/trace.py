@@ -260,7 +260,7 @@ def _compare(program: Program, model: nn.Module, x: Tensor, *, twice: bool) -> N
         )
     check_finite(program, model, x, expected, got)
     scale = expected.abs().max().clamp(min=1.0)
-    apart = (got - expected).abs().max()
+    apart = (got - expected).detach().abs().max()
     if not bool(apart <= TRACE_TOLERANCE * scale):
         raise TraceMismatchError(
             f"the traced network differs from the module by {float(apart):.3g} on {len(x)} random input(s); is "

@@ -99,6 +99,50 @@ def test_nothing_is_traced_twice_without_a_change(net: Net) -> None:
     assert program_of(net, x).graph is graph
 
 
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.head = nn.LSTM(2, 3, batch_first=True), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        _, (h, _) = self.read(x)
+        made: Tensor = self.head(h[-1])
+        return made
+
+
+RENEWED: dict[str, Callable[[nn.LSTM], object]] = {
+    "in place": lambda read: read.weight_ih_l0.add_(1),
+    "data": lambda read: setattr(read.weight_ih_l0, "data", torch.rand(12, 2)),
+    "replaced": lambda read: setattr(read, "weight_ih_l0", nn.Parameter(torch.rand(12, 2))),
+    "loaded": lambda read: read.load_state_dict({k: 2 * v for k, v in read.state_dict().items()}, assign=True),
+}
+
+
+@pytest.mark.parametrize("name", RENEWED)
+@torch.no_grad()
+def test_recurrent_layers_are_not_traced_again_for_new_weights_and_bounded_with_them(name: str) -> None:
+    torch.manual_seed(0)
+    net, region = Recurrent(), sb.LinfBall(torch.rand(1, 4, 2), "1/100")
+    before, seen = sb.interval_bounds(net, region), Fingerprint(net)
+    RENEWED[name](net.read)
+    assert Fingerprint(net) == seen
+    after, fresh = sb.interval_bounds(net, region), Recurrent()
+    fresh.load_state_dict(net.state_dict())
+    torch.testing.assert_close(after.upper, sb.interval_bounds(fresh, region).upper, rtol=0, atol=0)
+    assert not torch.equal(before.upper, after.upper)
+
+
+@torch.no_grad()
+def test_a_recurrent_layer_that_lists_another_weight_than_its_own_is_refused() -> None:
+    net, region = Recurrent(), sb.LinfBall(torch.rand(1, 4, 2), "1/100")
+    sb.interval_bounds(net, region)
+    seen = Fingerprint(net)
+    net.read._flat_weights[0] = 3 * net.read._flat_weights[0]
+    assert Fingerprint(net) != seen
+    with pytest.raises(TraceMismatchError):
+        sb.interval_bounds(net, region)
+
+
 def test_forget_traces_again(net: Net) -> None:
     x = torch.rand(1, 2)
     graph = program_of(net, x).graph
