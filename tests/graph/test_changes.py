@@ -99,6 +99,15 @@ def test_nothing_is_traced_twice_without_a_change(net: Net) -> None:
     assert program_of(net, x).graph is graph
 
 
+@torch.no_grad()
+def test_a_variable_that_a_hook_closes_over_is_seen(net: Net) -> None:
+    factor, region = 2.0, sb.LinfBall(torch.tensor([[0.3, 0.4]]), "1/100")
+    net.body.register_forward_hook(lambda m, i, out: factor * out)
+    assert bool(sb.interval_bounds(net, region).contains(net(region.x)).all())
+    factor = 5.0
+    assert bool(sb.interval_bounds(net, region).contains(net(region.x)).all())
+
+
 class Recurrent(nn.Module):
     def __init__(self) -> None:
         super().__init__()
