@@ -1,7 +1,7 @@
 """Put small faults into a copy of the code, one at a time, and count how many the tests notice.
 
     python -m tests.mutants --jobs 2
-    python -m tests.mutants --only kernels --out mutants.json
+    python -m tests.mutants --only kernels --out mutants.json --resume
 
 A fault is noticed if the tests that are named with it fail, or do not end. Exit code 1 if fewer than 97 % are.
 """
@@ -63,9 +63,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="faults at a time, each in a copy of its own")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time for the tests of one fault")
     parser.add_argument("--out", type=Path, help="write what happened to each as JSON")
+    parser.add_argument("--resume", action="store_true", help="pass over the faults that are in --out already")
     given = parser.parse_args()
-    chosen = [each for each in MUTANTS if given.only in f"{each.file} {each.old}"]
     results: dict[str, str] = {}
+    if given.resume and given.out is not None and given.out.is_file():
+        results = json.loads(given.out.read_text())
+    named = [each for each in MUTANTS if given.only in f"{each.file} {each.old}"]
+    chosen = [each for each in named if each.name not in results]
+    of = len(results) + len(chosen)
     with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
         folders: queue.SimpleQueue[Path] = queue.SimpleQueue()
         for job in range(given.jobs):
@@ -81,7 +86,7 @@ def main() -> int:
         for future in concurrent.futures.as_completed([pool.submit(run, each) for each in chosen]):
             mutant, what, seconds = future.result()
             results[mutant.name] = what
-            print(f"{len(results)}/{len(chosen)} {what:8} {seconds:5.0f} s  {mutant.name}", flush=True)
+            print(f"{len(results)}/{of} {what:8} {seconds:5.0f} s  {mutant.name}", flush=True)
             if given.out is not None:
                 given.out.write_text(json.dumps(results, indent=1))
     noticed = sum(what != "survived" for what in results.values())
