@@ -6,6 +6,7 @@ Threads share the settings of the process (``_Flags``); autocast and inference m
 from __future__ import annotations
 
 import contextlib
+import gc
 import inspect
 import threading
 import warnings
@@ -153,3 +154,18 @@ def exact_kernels() -> Iterator[None]:
             yield
         finally:
             _flags.allow()
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Make a million small objects inside of this, as long queries do: collections would look at them over and over.
+
+    A query about 150,528 inputs is read in 1.0 instead of 2.3 s.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

@@ -60,7 +60,22 @@ def float_up(value: Fraction) -> float:
         nearest = float(value)
     except OverflowError:
         return math.inf if value > 0 else -float(np.finfo(np.float64).max)
-    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+    top, bottom = nearest.as_integer_ratio()  # whole numbers: queries have a million of these
+    return nearest if top * value.denominator >= value.numerator * bottom else math.nextafter(nearest, math.inf)
+
+
+def float_down(value: Fraction) -> float:
+    """Return the largest float64 that is not above ``value``; infinite where none is.
+
+    >>> float_down(Fraction(1, 3)) < Fraction(1, 3) < float_up(Fraction(1, 3))
+    True
+    """
+    try:
+        nearest = float(value)
+    except OverflowError:
+        return -math.inf if value < 0 else float(np.finfo(np.float64).max)
+    top, bottom = nearest.as_integer_ratio()
+    return nearest if top * value.denominator <= value.numerator * bottom else math.nextafter(nearest, -math.inf)
 
 
 def outer_float32(
@@ -71,11 +86,11 @@ def outer_float32(
     >>> outer_float32([Fraction(1, 10)], [Fraction(1, 10)])
     (array([0.09999999], dtype=float32), array([0.1], dtype=float32))
     """
-    return -_float32_up([-v for v in lower]), _float32_up(upper)
+    high = _float32_up(np.array([float_up(v) for v in upper], dtype=np.float64))
+    return -_float32_up(-np.array([float_down(v) for v in lower], dtype=np.float64)), high
 
 
-def _float32_up(values: Sequence[Fraction]) -> NDArray[np.float32]:
-    wide = np.array([float_up(v) for v in values], dtype=np.float64)
+def _float32_up(wide: NDArray[np.float64]) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):
         near = wide.astype(np.float32)
     low = near.astype(np.float64) < wide

@@ -310,25 +310,43 @@ def search(question: Question, workspace: Workspace, options: Options, splits: t
         return Finding(timed_out=True)
     if not len(question.cases):
         return Finding(question.margins, Proof.DEPLOYED)
-    x = question.cases.lower[:1]
-    program = workspace.program(x)  # traced once: no example's time
-    run, known = _Search(question, workspace, options, time.monotonic() + budget), Finding()
+    program = workspace.program(question.cases.lower[:1])  # traced once: no example's time
+    end, known = time.monotonic() + budget, Finding()
+    several = len(torch.unique(question.cases.box)) > 1
+    rest = torch.arange(len(question.cases))  # over several boxes, what is proved is left out
     with torch.no_grad():
         planned = schedule(splits) if splits else ways(program, question, options.domains)
         for way, most in planned:
-            if run.end <= time.monotonic():
+            if end <= time.monotonic():
                 return dataclasses.replace(known, timed_out=True)
-            limited = dataclasses.replace(most, open=min(most.open, options.domains)) if way != INPUTS else most
-            if way == INPUTS and most is PARTS and not question.certify:
-                found = run.by_parts()
-            else:
-                found = run.by_inputs(limited) if way == INPUTS else run.by_signs(limited)
-            known = _better(known, found)
-            if found.witness is not None or found.timed_out or _all_proved(found):
-                return found
+            found = _by(way, most, program, _Search(question[rest], workspace, options, end))
+            known = _better(known, _among(found, rest, len(question.cases)))
+            if found.witness is not None or found.timed_out or _all_proved(known):
+                return known
             if way != INPUTS and not found.given_up and decided_by_signs(program):
-                return found  # what signs leave open there is within rounding: no boxes settle that
+                return known  # what signs leave open there is within rounding: no boxes settle that
+            if several and known.margins is not None:
+                rest = (~proved(known.margins)).nonzero()[:, 0]
     return known
+
+
+def _by(way: str, most: Budget, program: Program, run: _Search) -> Finding:
+    """Search in one way, as far as its budget goes."""
+    if way == INPUTS and most is PARTS and not run.question.certify:
+        return run.by_parts()
+    if way == INPUTS:
+        return run.by_inputs(most.beside(len(run.question.cases)))
+    return run.by_signs(dataclasses.replace(most, open=min(most.open, run.options.domains)))
+
+
+def _among(found: Finding, places: Tensor, count: int) -> Finding:
+    """Return a finding about the cases of some places as one about all of them."""
+    if found.margins is None or len(places) == count:
+        return found
+    margins = torch.full((count,), math.inf, dtype=torch.float64)
+    margins[places] = found.margins.double()
+    evidence = {int(places[case]): each for case, each in found.evidence.items()}
+    return dataclasses.replace(found, margins=margins, evidence=evidence)
 
 
 def _all_proved(finding: Finding) -> bool:
@@ -337,8 +355,10 @@ def _all_proved(finding: Finding) -> bool:
 
 def _better(known: Finding, found: Finding) -> Finding:
     """Return the later finding, with the smaller bounds of either where both rest on the same."""
-    if known.margins is None or found.margins is None or known.proof is not found.proof:
-        return found if found.margins is not None else known
+    if found.margins is None:
+        return dataclasses.replace(found, margins=known.margins, proof=known.proof, evidence=known.evidence)
+    if known.margins is None or known.proof is not found.proof:
+        return found
     before = {case: each for case, each in known.evidence.items() if bool(known.margins[case] <= 0)}
     margins = torch.fmin(known.margins, found.margins)
     return dataclasses.replace(found, margins=margins, evidence={**found.evidence, **before})

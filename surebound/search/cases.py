@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 
 from surebound.errors import QueryError
-from surebound.numerics import float_up
-from surebound.search.problem import Problem
+from surebound.flags import uncollected
+from surebound.numerics import float_up, outer_float32
+from surebound.search.problem import Problem, inner_box
 from surebound.spec.formula import All, Any, AtLeast, Atom, Formula, as_bound
 
 #: Most cases that a formula may come to after cutting.
-MOST_CASES = 100_000
+MOST_CASES = 400_000
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,14 @@ class Case:
     upper: tuple[tuple[int, Fraction], ...]
     rows: tuple[Atom, ...]
 
+    def __hash__(self) -> int:
+        return hash((self.box, self.rows))
+
     @property
-    def box(self) -> tuple[object, object]:
-        """What tells its box from that of another case."""
-        return self.lower, self.upper
+    def box(self) -> tuple[int, ...]:
+        """What tells its box from that of another case: whole numbers, which hash faster than fractions."""
+        ends = [(place, value.numerator, value.denominator) for place, value in (*self.lower, *self.upper)]
+        return (len(self.lower), *itertools.chain.from_iterable(ends))
 
 
 def without(formula: Formula, refuted: Collection[Atom]) -> Formula | None:
@@ -93,8 +98,9 @@ def cases(formula: Formula, problem: Problem, finite: Callable[[], bool]) -> lis
         raise QueryError(
             f"the formula has {count(formula)} cases after bounds have cut it; at most {MOST_CASES} are supported"
         )
-    found = (_case(atoms, problem, finite) for atoms in _choices(formula))
-    return list(dict.fromkeys(case for case in found if case is not None))
+    with uncollected():
+        found = (_case(atoms, problem, finite) for atoms in _choices(formula))
+        return list(dict.fromkeys(case for case in found if case is not None))
 
 
 def _choices(formula: Formula) -> Iterator[tuple[Atom, ...]]:
@@ -132,14 +138,30 @@ def _case(chosen: Sequence[Atom], problem: Problem, finite: Callable[[], bool]) 
     return Case(tuple(sorted(low.items())), tuple(sorted(high.items())), tuple(rows))
 
 
-def ends(case: Case, problem: Problem) -> tuple[list[Fraction], list[Fraction]]:
-    """Return the ends of the whole box of a case."""
-    lower, upper = list(problem.lower), list(problem.upper)
-    for place, value in case.lower:
-        lower[place] = value
-    for place, value in case.upper:
-        upper[place] = value
-    return lower, upper
+Ends = tuple[Tensor, Tensor]
+
+
+def boxes_of(members: Sequence[Case], problem: Problem) -> tuple[Ends, Ends]:
+    """Return the boxes of cases, each end (N, *input) float32: those that contain the exact ones, those inside them.
+
+    Only ends that a case changes are rounded anew.
+    """
+    whole = problem.whole
+    inside = (torch.from_numpy(end).reshape(whole.shape) for end in inner_box(problem.lower, problem.upper))
+    size = [len(members)] + [1] * (len(whole.shape) - 1)
+    found = [end.repeat(size).flatten(1) for end in (whole.lower, whole.upper, *inside)]
+    row, column, low, high = list[int](), list[int](), list[Fraction](), list[Fraction]()
+    for i, case in enumerate(members):
+        lower, upper = dict(case.lower), dict(case.upper)
+        for place in lower | upper:
+            row.append(i)
+            column.append(place)
+            low.append(lower.get(place, problem.lower[place]))
+            high.append(upper.get(place, problem.upper[place]))
+    for tensor, ends in zip(found, (*outer_float32(low, high), *inner_box(low, high)), strict=True):
+        tensor[row, column] = torch.from_numpy(ends)
+    first, second, third, fourth = (each.reshape(len(members), *whole.shape[1:]) for each in found)
+    return (first, second), (third, fourth)
 
 
 def coefficients(rows: Sequence[Atom], columns: Mapping[int, int], outputs: int) -> tuple[Tensor, Tensor]:

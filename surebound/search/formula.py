@@ -30,7 +30,7 @@ from surebound.interval import Interval
 from surebound.numerics import Soundness, strictly_above
 from surebound.region import Box, Region
 from surebound.rules import find
-from surebound.search.cases import cases, coefficients, count, without
+from surebound.search.cases import MOST_CASES, Case, cases, coefficients, count, without
 from surebound.search.problem import Problem
 from surebound.search.question import Cases
 from surebound.search.steps import jumping
@@ -60,6 +60,9 @@ ROWS = 64
 #: Formulas of more cases are cut before they are searched, whatever it costs.
 FEW_CASES = 32
 
+#: Formulas whose cases have more boxes of their own are not cut over all of them together.
+MANY_BOXES = 8
+
 #: A point (1, *input) of float32 numbers: does the formula hold there, by whatever the caller trusts?
 Judge = Callable[[Tensor], bool]
 
@@ -82,7 +85,13 @@ def decide_formula(
     began, detail = time.monotonic(), ""
     left = None if problem.empty else without(problem.formula, ())
     finite = cache(lambda: _finite(problem))
-    for cut in CUTS if "bounds" in stages and certify is None else ():
+    members: list[Case] | None = None
+    cuts = CUTS if "bounds" in stages and certify is None else ()
+    if cuts and left is not None and MANY_BOXES < count(left) <= min(MOST_CASES, sum(1 for _ in atoms(left))):
+        members = cases(left, problem, finite)
+        if len({case.box for case in members}) > MANY_BOXES:
+            cuts = ()  # each is bounded over its own box, and their hull says little about any of them
+    for cut in cuts:
         if left is None:
             break
         if cut == CUTS[-1] and "branch-and-bound" in stages and _split_first(problem, left):
@@ -91,7 +100,7 @@ def decide_formula(
             # Here and below: it brings attacks and solvers, which most queries do not need.
             from surebound.search.formula_cases import put_to_stages
 
-            members = cases(left, problem, finite)
+            members = cases(left, problem, finite) if members is None else members
             if not members:
                 left = None
                 break
@@ -100,18 +109,19 @@ def decide_formula(
                 return early
             stages = [stage for stage in stages if stage != "attack"]
         try:
-            left = _cut(problem, left, cut, deadline)
+            left, members = _cut(problem, left, cut, deadline), None
         except (BoundError, UnsupportedOperatorError) as error:
             detail = str(error).splitlines()[0]
             break
-    found = [] if left is None else cases(left, problem, finite)
-    if not found:
+    if members is None:
+        members = [] if left is None else cases(left, problem, finite)
+    if not members:
         stage = "input bounds" if problem.empty else "bounds"
         seconds, sound = time.monotonic() - began, problem.soundness is Soundness.DEPLOYED
         return Verdict(Status.ROBUST, stage, 0.0, None, seconds, sound, detail)
     from surebound.search.formula_cases import put_to_stages
 
-    return put_to_stages(problem, found, judge, deadline, seed, stages, tolerance, detail, certify)
+    return put_to_stages(problem, members, judge, deadline, seed, stages, tolerance, detail, certify)
 
 
 def _split_first(problem: Problem, left: Formula) -> bool:
@@ -127,7 +137,7 @@ def _finite(problem: Problem) -> bool:
     """Say whether bounds show that every output is a number everywhere in the problem's box."""
     try:
         with torch.no_grad():
-            box = problem.box(problem.lower, problem.upper)
+            box = problem.whole
             found = propagate(problem.network.program, box, problem.soundness)
     except (BoundError, UnsupportedOperatorError):
         return False
@@ -136,11 +146,11 @@ def _finite(problem: Problem) -> bool:
 
 def _cut(problem: Problem, formula: Formula, method: str, deadline: float) -> Formula | None:
     """Cut from a formula what a method shows to hold nowhere in the problem's box; return None if nothing is left."""
-    found = dict.fromkeys(atoms(formula))
-    rows = [atom for atom in found if atom.terms and as_bound(atom, problem.inputs) is None]
+    found = (atom for atom in atoms(formula) if atom.terms and as_bound(atom, problem.inputs) is None)
+    rows = list(dict.fromkeys(found))
     if not rows:
         return formula
-    box = problem.box(problem.lower, problem.upper)
+    box = problem.whole
     steps = jumping(problem.network.program) if method == CUTS[-1] else []
     if steps:
         refuted = _refuted_by_units(problem, formula, rows, box, steps, deadline)

@@ -13,15 +13,17 @@ from torch import Tensor
 from surebound.graph import Program
 from surebound.numerics import Soundness
 from surebound.region import Box, Region
+from surebound.search.boxes import bounds_by_box
 from surebound.search.branch_and_bound import Options
-from surebound.search.cases import Case, ends
-from surebound.search.formula import Certify, Judge, row_bounds, rows_of
-from surebound.search.problem import Problem, inner_box
+from surebound.search.cases import Case, boxes_of
+from surebound.search.formula import COSTLY, Certify, Judge, rows_of
+from surebound.search.problem import Problem
 from surebound.search.question import Cases, Confirm, Proof, Questions
 from surebound.search.rule import SPLITS
 from surebound.search.stages.ascent import Ascent
 from surebound.search.stages.base import Stage
 from surebound.search.stages.bounds import CrownBounds, IntervalBounds
+from surebound.search.stages.boxes import BoundsByBox
 from surebound.search.stages.branch import BranchAndBound
 from surebound.search.stages.programs import MixedInteger
 from surebound.search.verdicts import State, advance
@@ -45,7 +47,7 @@ def put_to_stages(
     asked = FormulaCases.of(problem, members, judge)
     state = State.fresh(len(asked.tensors), detail)
     with Workspace(problem.network) as workspace:
-        for step in _stages(stages, problem.soundness, certify is not None):
+        for step in _stages(stages, problem, certify is not None, len(asked.tensors.lower) > 1):
             left = deadline - time.monotonic()
             if left <= 0:
                 state = state.late(step.name)
@@ -70,17 +72,24 @@ def _tell(certify: Certify, cases: Cases, state: State) -> None:
 def _questions(
     problem: Problem, asked: FormulaCases, state: State, seed: int, seconds: float, certify: bool
 ) -> Questions:
-    whole = problem.box(problem.lower, problem.upper)
+    whole = problem.whole
     return Questions(
         Box(whole.lower, whole.upper), asked, torch.from_numpy(state.margins).unsqueeze(0), torch.zeros(1).long(),
         problem.soundness, seed, seconds, certify,
     )  # fmt: skip
 
 
-def _stages(names: Sequence[str], mode: Soundness, certify: bool) -> list[Stage]:
-    """Return the stages of these names, in the order of STAGES; bounds have cut the formula unless it is to certify."""
+def _stages(names: Sequence[str], problem: Problem, certify: bool, boxes: bool) -> list[Stage]:
+    """Return the stages of these names, in the order of STAGES.
+
+    certify: the formula has not been cut by bounds. boxes: cases have several, and it has been cut over the hull alone.
+    """
+    mode = problem.soundness
     chosen: list[Stage] = [IntervalBounds(), CrownBounds()] if certify and "bounds" in names else []
-    chosen += [Ascent()] if "attack" in names else []
+    if boxes and not certify and "bounds" in names:
+        chosen += [BoundsByBox("interval"), BoundsByBox("crown")]
+    if "attack" in names:
+        chosen.insert(1 if problem.network.graph.entries > COSTLY else len(chosen), Ascent())
     splits = tuple(way for way in SPLITS if way in names)
     if "branch-and-bound" in names or splits:
         options = Options(seconds=math.inf, reals=mode is Soundness.REAL)
@@ -99,40 +108,26 @@ class FormulaCases:
     @classmethod
     def of(cls, problem: Problem, members: Sequence[Case], judge: Judge) -> FormulaCases:
         """Return cases as tensors; those with the same box share it."""
-        boxes = list(dict.fromkeys(case.box for case in members))
-        first = {box: next(case for case in members if case.box == box) for box in boxes}
-        exact = [ends(first[box], problem) for box in boxes]
-        outer = [problem.box(*pair) for pair in exact]
-        shape = outer[0].shape
-        inner = [[torch.from_numpy(end).reshape(shape) for end in inner_box(*pair)] for pair in exact]
+        number: dict[object, int] = {}
+        at = torch.tensor([number.setdefault(case.box, len(number)) for case in members])
+        first: dict[int, Case] = {}
+        for g, case in zip(at.tolist(), members, strict=True):
+            first.setdefault(g, case)
+        outer, inner = boxes_of(list(first.values()), problem)
         widest = max(1, *(len(case.rows) for case in members))
         c = torch.zeros(len(members), widest, problem.outputs, dtype=torch.float64)
         d = torch.full((len(members), widest), math.inf, dtype=torch.float64)
-        for i, case in enumerate(members):
-            if case.rows:
-                c[i, : len(case.rows)], d[i, : len(case.rows)] = rows_of(case.rows, problem)
-            else:  # holds everywhere in its box
-                d[i, 0] = 1.0
-        number = {box: g for g, box in enumerate(boxes)}
-        at = torch.tensor([number[case.box] for case in members])
-        tensors = Cases(c, d, torch.cat([box.lower for box in outer]), torch.cat([box.upper for box in outer]), at)
-        return cls(tensors, (torch.cat([i[0] for i in inner]), torch.cat([i[1] for i in inner])), judge)
+        places = [(i, row) for i, case in enumerate(members) for row in range(len(case.rows))]
+        if places:
+            i, row = torch.tensor(places).unbind(1)
+            c[i, row], d[i, row] = rows_of([each for case in members for each in case.rows], problem)
+        # A case without rows holds everywhere in its box.
+        d[torch.tensor([not case.rows for case in members]), 0] = 1.0
+        return cls(Cases(c, d, *outer, at), inner, judge)
 
     def bounds(self, program: Program, region: Region, method: str, mode: Soundness) -> Tensor:
-        """Bound every case by its smallest row's bound, box by box: (1, N)."""
-        upper = torch.full((len(self.tensors),), math.inf, dtype=torch.float64)
-        for number, places in self.tensors.groups():
-            part, box = self.tensors[places], self.tensors.interval(number)
-            found = row_bounds(
-                program,
-                Box(box.lower, box.upper),
-                part.c.flatten(0, 1),
-                part.finite_d.flatten(),
-                method,
-                mode,
-            ).reshape(part.d.shape)
-            upper[places] = torch.where(part.valid, found, torch.inf).amin(1)
-        return upper.unsqueeze(0)
+        """Bound every case by its smallest row's bound: (1, N)."""
+        return bounds_by_box(program, self.tensors, method, mode).unsqueeze(0)
 
     def cases(self, i: int, region: Region, mode: Soundness) -> Cases:
         """Return the cases."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -33,6 +34,11 @@ class Problem:
         shape = [int(n or 1) for n in self.network.graph.input_shape[1:]]
         ends = outer_float32(lower, upper)
         return Interval(*(torch.from_numpy(end).reshape(1, *shape) for end in ends))
+
+    @functools.cached_property
+    def whole(self) -> Interval:
+        """Return the box of float32 numbers (1, *input) that contains all inputs asked about."""
+        return self.box(self.lower, self.upper)
 
     @property
     def outputs(self) -> int:

@@ -7,18 +7,18 @@ them gains much. Measured by benchmarks/splitting.py.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
 import torch
 
-from surebound.bounds.forward.pair import varying
 from surebound.bounds.linear.intermediate import relax
 from surebound.errors import BoundError, UnsupportedOperatorError
 from surebound.graph import Node, Program
-from surebound.interval import Interval
 from surebound.rules import find
 from surebound.rules.relax.lines import Lines
+from surebound.search.boxes import varying_most
 from surebound.search.question import Question
 
 #: Boxes in which at most this many inputs vary are split first; others as long as that gains much, then signs.
@@ -29,6 +29,9 @@ MANY_INPUTS = 64
 
 #: Unless hardly any ReLU can change its sign: then there are few combinations of signs, and each is exact.
 FEW_RELUS = 32
+
+#: Or more boxes than this are asked about.
+MANY_BOXES = 8
 
 #: The two ways.
 INPUTS, SIGNS = SPLITS = ("input-splitting", "relu-splitting")
@@ -44,6 +47,10 @@ class Budget:
     open: int
     seen: float = math.inf
     gain: float = 0.0
+
+    def beside(self, cases: int) -> Budget:
+        """Return the budget with so many sub-problems more: the cases themselves."""
+        return dataclasses.replace(self, open=self.open + cases, seen=self.seen + cases)
 
 
 #: Before the other way of splitting is tried; then without end.
@@ -69,17 +76,12 @@ def dear(program: Program) -> bool:
 
 def ways(program: Program, question: Question, domains: int) -> list[tuple[str, Budget]]:
     """Return ways to split and how far to go: what suits the network over the boxes first, then the other."""
-    inputs = _varying(question)
+    inputs = varying_most(question.cases)
     if inputs > MANY_INPUTS or program.graph.input_shape[0] is not None:  # boxes go through the network many at a time
         return [(SIGNS, Budget(domains))]
     if inputs > FEW_INPUTS:
         return [(INPUTS, PARTS if dear(program) else GLIMPSE), *schedule((SIGNS, INPUTS))]
     return schedule(SPLITS if boxes_first(program, question) else (SIGNS, INPUTS))
-
-
-def _varying(question: Question) -> int:
-    """Count the inputs that vary in the boxes."""
-    return len(varying(Interval(question.cases.lower, question.cases.upper)))
 
 
 def schedule(chosen: tuple[str, ...]) -> list[tuple[str, Budget]]:
@@ -93,10 +95,15 @@ def schedule(chosen: tuple[str, ...]) -> list[tuple[str, Budget]]:
 
 
 def boxes_first(program: Program, question: Question) -> bool:
-    """Say whether boxes suit a network better: few inputs, and more than a few ReLUs without a sign."""
+    """Say whether boxes suit a network better: few inputs, and more than a few ReLUs without a sign.
+
+    Or many boxes, which are cut together: signs need a reduced network for each of them.
+    """
     cases = question.cases
-    if _varying(question) > FEW_INPUTS:
+    if varying_most(cases) > FEW_INPUTS:
         return False
+    if len(torch.unique(cases.box)) > MANY_BOXES:
+        return True
     try:
         with torch.no_grad():
             root = relax(program, cases.interval(int(cases.box[0])), question.mode, own=True)

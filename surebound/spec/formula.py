@@ -22,6 +22,11 @@ class Atom:
     constant: Fraction
     strict: bool = False
 
+    def __hash__(self) -> int:
+        """Hash whole numbers: a fraction's own hash is a modular power, and queries have millions of atoms."""
+        sides = (self.constant.numerator, self.constant.denominator, self.strict)
+        return hash((*sides, *((element, value.numerator) for element, value in self.terms)))
+
     @property
     def truth(self) -> bool | None:
         """Its truth if it has no variables."""
@@ -107,6 +112,10 @@ def as_bound(atom: Atom, inputs: Mapping[int, int]) -> tuple[int, Fraction, bool
     if len(atom.terms) != 1 or atom.terms[0][0] not in inputs:
         return None
     element, coefficient = atom.terms[0]
+    if coefficient == 1:  # here and below: what long queries consist of, without a division
+        return inputs[element], -atom.constant, True
+    if coefficient == -1:
+        return inputs[element], atom.constant, False
     return inputs[element], -atom.constant / coefficient, coefficient > 0
 
 

@@ -23,13 +23,13 @@ def unify(query: Query) -> tuple[All, dict[int, int]]:
         return element
 
     parts = _flat(query.formula)
-    known = set(parts)
-    for part in parts:
-        if isinstance(part, Atom) and not part.strict and len(part.terms) == 2 and part.constant == 0:
-            (a, p), (b, q) = part.terms
-            opposite = Atom(((a, -p), (b, -q)), part.constant)
-            if p == -q and a in own and b in own and opposite in known:
-                leader[max(find(a), find(b))] = min(find(a), find(b))
+    pairs = [each for each in parts if isinstance(each, Atom) and len(each.terms) == 2 and each.constant == 0]
+    known = {each for each in pairs if not each.strict}
+    for part in known:
+        (a, p), (b, q) = part.terms
+        opposite = Atom(((a, -p), (b, -q)), part.constant)
+        if p == -q and a in own and b in own and opposite in known:
+            leader[max(find(a), find(b))] = min(find(a), find(b))
     alias = {element: find(element) for element in own}
     if all(a == b for a, b in alias.items()):
         return All(tuple(parts)), alias

@@ -100,7 +100,7 @@ class Positions:
     def falsified(self, deadline: float) -> Assignment | None:
         """Run the middle of every case in onnxruntime until one holds there and, built, in our evaluation."""
         first = self._problem(self.cases[0])
-        running, shape = sessions(first), first.box(first.lower, first.upper).shape
+        running, shape = sessions(first), first.whole.shape
         low, high = inner_box(first.lower, first.upper)
         x = np.clip(low / 2 + high / 2, low, high)
         for case in self.cases:

@@ -69,7 +69,8 @@ def build(query: Query, models: Mapping[str, Model], pinned: Mapping[int, int] |
         values |= _tensors(network, imported[key])
         shapes = ((each, values[each.name].shape) for each in (*network.outputs, *network.hidden))
         notes += [fits(each, shape, files[network.name].source, query.version) for each, shape in shapes]
-    rest = renamed(rest, _same_values(query, values))
+    same = _same_values(query, values)
+    rest = renamed(rest, same) if same else rest
     merged, columns = _outputs(query, rest, place, builder, given | values)
     # What is asked of reals is proved for reals; a query about float32 numbers for every float32 execution.
     mode = Soundness.REAL if query.exact_type else Soundness.DEPLOYED
@@ -148,7 +149,8 @@ def _same_values(query: Query, values: Mapping[str, Value]) -> dict[int, int]:
     for variable in query.variables:
         if variable.name in values:
             other = first.setdefault(values[variable.name], variable)
-            alias |= dict(zip(variable.elements, other.elements, strict=True))
+            if other is not variable:
+                alias |= dict(zip(variable.elements, other.elements, strict=True))
     return alias
 
 
@@ -220,10 +222,12 @@ def _check(problem: QueryProblem, pinned: Mapping[int, int]) -> None:
     running = sessions(problem)
     if problem.empty:
         return  # no input at all: no network will be asked
-    lower, upper = list(problem.lower), list(problem.upper)
-    for place, number in pinned.items():
-        lower[place] = upper[place] = min(max(Fraction(number), lower[place]), upper[place])
-    box = problem.box(lower, upper)
+    box = problem.whole
+    if pinned:
+        lower, upper = list(problem.lower), list(problem.upper)
+        for place, number in pinned.items():
+            lower[place] = upper[place] = min(max(Fraction(number), lower[place]), upper[place])
+        box = problem.box(lower, upper)
     variables = [each.name for each in problem.query.variables]
     x = samples(problem.network.graph.input_shape[1:], box)
     found = [run(problem, running, each) for each in x]

@@ -19,6 +19,7 @@ from pathlib import Path
 from torch import Tensor
 
 from surebound.errors import DataDependentError
+from surebound.flags import uncollected
 from surebound.graph.onnx.file import Model, read_model
 from surebound.numerics import Soundness
 from surebound.search.formula import STAGES, Certify, decide_formula
@@ -76,7 +77,8 @@ def decide(
     models = {name: each if isinstance(each, Model) else read_model(each) for name, each in networks.items()}
     run = _Asking(began, timeout, seed, tolerance, None if certificates is None else Path(certificates), name)
     try:
-        problem = build(asked, models)
+        with uncollected():
+            problem = build(asked, models)
     except DataDependentError as error:
         if not error.places:
             raise

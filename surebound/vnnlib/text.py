@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from surebound.errors import GraphError, QueryError
+from surebound.flags import uncollected
 from surebound.graph.onnx.file import read_bytes
 from surebound.vnnlib import text1, text2
 from surebound.vnnlib.query import Query
@@ -34,6 +35,7 @@ def parse_query(text: str, source: str = "the query") -> Query:
     first = _FIRST_COMMAND.match(text)
     if first is None:
         raise QueryError(f"{source}: it holds no command; is this VNN-LIB?")
-    if first[1] in ("vnnlib-version", "declare-network"):
-        return text2.parse(text, source)
-    return text1.parse(text, source)
+    with uncollected():
+        if first[1] in ("vnnlib-version", "declare-network"):
+            return text2.parse(text, source)
+        return text1.parse(text, source)

@@ -10,6 +10,7 @@ import functools
 import itertools
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 
 from surebound.errors import QueryError
 from surebound.spec.formula import All, Any, Atom, Formula, Sum, comparison, folded
@@ -18,7 +19,13 @@ from surebound.vnnlib.query import Kind, Network, Query, Variable, number
 _TOKEN = re.compile(r"[()]|[^\s()]+")
 _COMMENT = re.compile(r";[^\n]*")
 _VARIABLE = re.compile(r"([XY])_([0-9]+)\Z")
-_NUMERAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
+_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_NUMERAL = re.compile(rf"{_NUMBER}\Z")
+#: What long files consist of: declarations, bounds of a variable, assertions of one. All else goes the long way.
+_PLAIN_DECLARATION = re.compile(r"\s*\(\s*declare-const\s+([XY])_([0-9]+)\s+Real\s*\)")
+_PLAIN = rf"\(\s*([<>]=?)\s+([XY]_[0-9]+)\s+({_NUMBER})\s*\)"
+_PLAIN_BOUND = re.compile(rf"\s*{_PLAIN}")
+_PLAIN_ASSERTION = re.compile(rf"\s*\(\s*assert\s*{_PLAIN}\s*\)")
 _COMPARISONS = frozenset({"<=", ">=", "<", ">", "=", "=="})
 
 #: Deepest nesting that a query may have.
@@ -37,15 +44,21 @@ class _Version1Reader:
     def __init__(self, text: str, source: str) -> None:
         self._source = source
         self._text = _COMMENT.sub("", text)  # line ends stay
-        self._tokens = (match[0] for match in _TOKEN.finditer(self._text))
+        self._at = 0  # where the next token is looked for
         self._declared: dict[str, set[int]] = {"X": set(), "Y": set()}
         self._offset = 0
         self._frozen = False  # after the first assertion every variable is known
         self._known: dict[str, int] = {}
+        self._numbers: dict[str, Fraction] = {}  # by numeral: few numbers stand in most places
 
     def query(self) -> Query:
         assertions: list[Formula] = []
-        for token in self._tokens:
+        while True:
+            if self._plain_declarations() or self._plain_assertions(assertions):
+                continue
+            token = self._token()
+            if token is None:
+                break
             if token != "(":
                 raise self._error(f"{token[:40]!r} stands outside of any command")
             command = self._next()
@@ -65,6 +78,23 @@ class _Version1Reader:
         y = Variable("Y", "real", (sizes["Y"],), Kind.OUTPUT, sizes["X"])
         return Query((Network("N", (x,), (), (y,)),), All(tuple(assertions)), "1.0")
 
+    def _plain_declarations(self) -> bool:
+        """Read the declarations that stand here as most are written; were there any?"""
+        before = self._at
+        while (found := _PLAIN_DECLARATION.match(self._text, self._at)) is not None:
+            self._at = found.end()
+            self._add(found[1], found[2], "Real")
+        return self._at > before
+
+    def _plain_assertions(self, assertions: list[Formula]) -> bool:
+        """Read the assertions of single bounds that stand here as most are written; were there any?"""
+        before = self._at
+        while (found := _PLAIN_ASSERTION.match(self._text, self._at)) is not None:
+            self._freeze()
+            self._at = found.end()
+            assertions.append(self._atom(*found.groups()))
+        return self._at > before
+
     def _error(self, what: str) -> QueryError:
         return QueryError(f"{self._source}: {what}")
 
@@ -73,8 +103,15 @@ class _Version1Reader:
         found = re.search(rf"(?<![^\s()]){re.escape(word)}(?![^\s()])", self._text)
         return self._text.count("\n", 0, found.start() if found else None) + 1
 
+    def _token(self) -> str | None:
+        found = _TOKEN.search(self._text, self._at)
+        if found is None:
+            return None
+        self._at = found.end()
+        return found[0]
+
     def _next(self) -> str:
-        token = next(self._tokens, None)
+        token = self._token()
         if token is None:
             raise self._error("it ends in the middle of a command")
         return token
@@ -87,15 +124,20 @@ class _Version1Reader:
     def _declare(self) -> None:
         name, kind = self._next(), self._next()
         found = _VARIABLE.match(name)
-        if found is None or kind != "Real" or self._frozen:
+        self._add(*((found[1], found[2]) if found is not None else (name, "")), kind)
+        self._close("declare-const")
+
+    def _add(self, letter: str, digits: str, kind: str) -> None:
+        """Note a declared variable."""
+        name = f"{letter}_{digits}" if digits else letter
+        if not digits or kind != "Real" or self._frozen:
             raise self._error(
                 f"declare-const {name[:40]} {kind[:40]}; 1.0 declares X_i and Y_j of type Real before any assertion"
             )
-        numbers, index = self._declared[found[1]], int(found[2])
+        numbers, index = self._declared[letter], int(digits)
         if index in numbers or index >= MOST_VARIABLES:
             raise self._error(f"{name[:40]} is declared twice or numbered too high")
         numbers.add(index)
-        self._close("declare-const")
 
     def _freeze(self) -> None:
         if self._frozen:
@@ -107,12 +149,16 @@ class _Version1Reader:
         self._offset = len(self._declared["X"])
 
     def _tree(self) -> list[object] | str:
-        """One expression as nested lists of words."""
+        """One expression as nested lists of words; plain bounds in conjunctions and disjunctions as atoms."""
         token = self._next()
         if token != "(":
             return token
         stack: list[list[object]] = [[]]
         while True:
+            if stack[-1] and stack[-1][0] in ("and", "or"):
+                while (found := _PLAIN_BOUND.match(self._text, self._at)) is not None:
+                    self._at = found.end()
+                    stack[-1].append(self._atom(*found.groups()))
             token = self._next()
             if token == "(":
                 if len(stack) >= DEEPEST:
@@ -127,6 +173,8 @@ class _Version1Reader:
                 stack[-1].append(token)
 
     def _formula(self, tree: object) -> Formula:
+        if isinstance(tree, Atom):
+            return tree
         if isinstance(tree, list) and tree and isinstance(tree[0], str):
             head, rest = tree[0], tree[1:]
             if head in _COMPARISONS and len(rest) == 2:
@@ -146,11 +194,21 @@ class _Version1Reader:
 
     def _bound(self, relation: str, left: str, right: str) -> Atom | None:
         """The plain case, which long files consist of: a variable against a number."""
-        element = self._element(left)
-        if element is None or relation in ("=", "==") or _NUMERAL.match(right) is None:
+        if self._element(left) is None or relation in ("=", "==") or _NUMERAL.match(right) is None:
             return None
+        return self._atom(relation, left, right)
+
+    def _atom(self, relation: str, variable: str, numeral: str) -> Atom:
+        """A variable against a number."""
+        element, value = self._known.get(variable), self._numbers.get(numeral)
+        if element is None:
+            element = self._element(variable)
+            if element is None:
+                raise self._error(f"{variable[:40]} is no variable")
+        if value is None:
+            value = self._numbers[numeral] = number(numeral)
         sign = -1 if relation[0] == "<" else 1
-        return Atom(((element, _UNITS[sign]),), -sign * number(right), len(relation) == 1)
+        return Atom(((element, _UNITS[sign]),), value if sign < 0 else -value, len(relation) == 1)
 
     def _element(self, word: str) -> int | None:
         known = self._known.get(word)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -110,3 +111,38 @@ def test_alternatives_bound_an_input_only_if_each_of_them_does() -> None:
         ):
             with pytest.raises(QueryError, match=rf"X\[0\] is not bounded {side}"):
                 box(f"{OLD}{other}(assert (or {parts}))")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [OLD + BOX + "(assert (or (and (<= Y_0 -1.5e-2) (> X_1 .5)) (>= X_0 1.)))", OLD + BOX + "(assert (< Y_0 +2))"],
+)
+def test_what_is_written_plainly_is_read_like_what_is_not(text: str) -> None:
+    """Long files are read by three expressions; a comment, or words of another order, takes the long way."""
+    plain = parse_query(text)
+    spread = parse_query(text.replace("(", " ( ").replace(")", "\n)\n").replace("assert", "; all of it\nassert"))
+    mirrored = parse_query(re.sub(r"\(([<>]=?) (\w+) (\S+?)\)", lambda m: f"({_TURNED[m[1]]} {m[3]} {m[2]})", text))
+    assert plain == spread == mirrored
+
+
+_TURNED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (OLD + BOX + "(assert (<= X_2 1))", "X_2 is used but not declared"),
+        (OLD + BOX + "(assert (or (<= X_2 1) (>= Y_0 1)))", "X_2 is used but not declared"),
+        (OLD + "(declare-const X_1 Real)", "X_1 is declared twice"),
+        (OLD + BOX + "(declare-const X_2 Real)", "before any assertion"),
+        (OLD + "(declare-const X_7 Real)" + BOX, "without gaps"),
+        (OLD + BOX + "(assert (<= X_0 1.0.0))", "no linear expression"),
+        (OLD + BOX + "(assert (<= X_0 1e500))", "is no number"),
+        (OLD + BOX + "(assert (<= X_0 1.0) (<= X_1 1.0))", "after the end of assert"),
+        (OLD + BOX + "(assert (<= X_0 1.0)", "in the middle of a command"),
+        (OLD + BOX + "Output constraints:", "outside of any command"),
+    ],
+)
+def test_mistakes_in_plain_lines_are_refused(text: str, message: str) -> None:
+    with pytest.raises(QueryError, match=message):
+        parse_query(text)

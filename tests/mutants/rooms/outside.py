@@ -34,7 +34,7 @@ FAULTS = [
         "if p == -q and a in own and b in own:",
         DOMAIN,
     ),
-    M("vnnlib/text1.py", "-sign * number(right), len(relation) == 1)", "-sign * number(right), False)", DOMAIN),
+    M("vnnlib/text1.py", "-value, len(relation) == 1)", "-value, False)", DOMAIN),
     M("vnnlib/text1.py", 'sign = -1 if relation[0] == "<" else 1', "sign = 1", DOMAIN),
     M(
         "vnnlib/text1.py",

@@ -77,8 +77,14 @@ FAULTS = [
     ),
     M(
         "numerics/fractions.py",
-        "nearest if Fraction(nearest) >= value",
-        "nearest if Fraction(nearest) != value",
+        "nearest if top * value.denominator >= value.numerator * bottom",
+        "nearest if top * value.denominator != value.numerator * bottom",
+        ("tests/test_numerics.py", "tests/test_region.py"),
+    ),
+    M(
+        "numerics/fractions.py",
+        "nearest if top * value.denominator <= value.numerator * bottom",
+        "nearest if top * value.denominator != value.numerator * bottom",
         ("tests/test_numerics.py", "tests/test_region.py"),
     ),
     M(
