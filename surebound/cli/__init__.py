@@ -31,6 +31,7 @@ COMMANDS = (
     "radius",
     "results",
     "check",
+    "archive",
     "report",
     "explore",
     "picture",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -68,8 +69,14 @@ def check(
         note(f"archive: {count:,} certificates in {pack}, {pack.stat().st_size / 1e6:.1f} MB")
 
 
-def run_check(entries: list[StoredCertificate], jobs: int, exact: bool, network: bytes | None = None) -> int:
-    """Check certificates and say how many are valid; return how many are rejected."""
+def run_check(
+    entries: list[StoredCertificate],
+    jobs: int,
+    exact: bool,
+    network: bytes | None = None,
+    tell: Callable[[str], None] = typer.echo,
+) -> int:
+    """Check certificates and tell how many are valid; return how many are rejected."""
     from surebound.certificates.checked import note_checked
     from surebound.cli.bar import Bar
 
@@ -81,12 +88,12 @@ def run_check(entries: list[StoredCertificate], jobs: int, exact: bool, network:
             size += length
             if problem:
                 rejected += 1
-                typer.echo(f"{entry.name}: rejected: {problem}")
+                tell(f"{entry.name}: rejected: {problem}")
             else:
                 valid[entry.name] = digest
             bar.show(len(valid) + rejected, count, f"{len(valid):,} valid")
     seconds = time.monotonic() - start
-    typer.echo(f"{len(valid):,} valid, {rejected:,} rejected, {size / 1e6:.1f} MB, {seconds:.0f} s")
+    tell(f"{len(valid):,} valid, {rejected:,} rejected, {size / 1e6:.1f} MB, {seconds:.0f} s")
     place = entries[0].place
     if place.is_dir():
         try:
