@@ -140,3 +140,12 @@ class Interval:
             values["from, to"] = f"{float(lower.min()):.4g}, {float(upper.max()):.4g}"
             values["width: mean, largest"] = f"{float(width.double().mean()):.4g}, {float(width.max()):.4g}"
         return facts("Interval", values)
+
+
+def intersect(x: Interval, y: Interval) -> Interval:
+    """Intersect two bounds; NaN in the second says nothing, in the first that the value itself may be NaN."""
+    lower, upper = torch.fmax(x.lower, y.lower), torch.fmin(x.upper, y.upper)
+    odd = x.lower.isnan() | x.upper.isnan()
+    if not bool(odd.any()):
+        return Interval(lower, upper)
+    return Interval(torch.where(odd, x.lower, lower), torch.where(odd, x.upper, upper))

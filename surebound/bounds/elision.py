@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass
-from operator import itemgetter
 from weakref import WeakKeyDictionary
 
 import torch
@@ -23,6 +22,7 @@ from surebound.graph import Graph, Node, Program
 from surebound.graph.program import resolve
 from surebound.graph.walk import forward, keeping
 from surebound.interval import Interval
+from surebound.norm_ball import Ball
 from surebound.numerics import Soundness, nothing_known
 from surebound.rules import Context, layer_of
 from surebound.spec import LinearSpec, check_labels, classification
@@ -98,7 +98,8 @@ def margins_from(
     check_one_of(labels, spec)
     if labels is not None:
         labels = check_labels(labels, batch, outputs)
-        fast = _plain_linear(program, tail) if mode is Soundness.NONE else None
+        box = mode is Soundness.NONE and not isinstance(inside, Ball)
+        fast = _plain_linear(program, tail) if box else None
         if fast is not None:
             return classification_margins(inside.center, inside.radius, fast[0], fast[1], labels)
         spec = classification(labels, outputs, inside.dtype)
@@ -107,7 +108,7 @@ def margins_from(
     c, d = spec.rows(batch, outputs)
     block = max(1, BLOCK_ENTRIES // max(1, c.shape[1] * math.prod(inside.shape[1:])))
     rows = [slice(i, i + block) for i in range(0, batch, block)] or [slice(0, 0)]
-    upper = torch.cat([_block(program, tail, inside.select(itemgetter(i)), c[i], d[i], mode) for i in rows])
+    upper = torch.cat([_block(program, tail, inside.take(i), c[i], d[i], mode) for i in rows])
     return upper if labels is None else upper.scatter(1, labels.unsqueeze(1), 0.0)
 
 

@@ -9,12 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from surebound.bounds.constants import Constants
+from surebound.bounds.first_sums import first_sums
 from surebound.errors import BoundError, SureboundError
 from surebound.flags import exact_kernels
 from surebound.graph import Graph, Node, Program, once_per_graph, program_of
 from surebound.graph.program import Ref
 from surebound.graph.walk import Env, forward
-from surebound.interval import Interval
+from surebound.interval import Interval, intersect
+from surebound.norm_ball import Ball
 from surebound.numerics import Soundness, no_information
 from surebound.region import Region, check_region
 from surebound.rules import Context, check_supported, describe, find
@@ -84,11 +87,15 @@ def _propagated(
     if observe is None and not _wants_gradient(env, start):
         free = overwriting_all(graph) if isinstance(start, Owned) else overwriting(graph)
     env[graph.input] = _given_back(start)
+    known = first_sums(Constants(program), start, soundness) if isinstance(start, Ball) else {}
 
     def visit(node: Node, env: Env) -> Any:
         if node.name in free:
-            return _overwriting_step(ctx, node, env)
+            value = _overwriting_step(ctx, node, env)
+            return intersect(value, known[node.name]) if node.name in known else value
         value = apply_rule(ctx, node, *node.arguments(env))
+        if node.name in known:
+            value = intersect(value, known[node.name])
         if observe is not None and node.varies:
             observe(node, value)
         return value

@@ -16,7 +16,7 @@ from surebound.interval import Interval
 from surebound.kernels.products import Conv, product_input
 from surebound.rules.adjoint_gradient import convolution_adjoint
 from surebound.rules.affine import weighted
-from surebound.rules.facts import Affine, Local, Memory
+from surebound.rules.facts import Affine, Local, Memory, Sums
 from surebound.rules.layouts import conv_layer
 from surebound.rules.mip.matrix import conv2d_matrix
 from surebound.rules.registry import Context, Rule, register
@@ -169,6 +169,28 @@ def _conv_linear(
     return conv(x, weight, None, *rest)
 
 
+def _conv_sums(conv: Callable[..., Tensor], weight: Tensor, bias: Tensor | None = None, *rest: Any) -> Sums:
+    """Return the sums of a convolution: each output meets a window of the input, 0 where it lies outside."""
+    return Sums(lambda v, fn: conv(v, fn(weight), None, *rest), partial(_conv_largest, conv, weight, rest))
+
+
+def _conv_largest(conv: Callable[..., Tensor], weight: Tensor, rest: tuple[Any, ...], v: Tensor) -> Tensor:
+    """Return the largest |w| v of each window (N, out, *out), v >= 0, taken by channel over the taps inside."""
+    if v.dim() < weight.dim():  # one image without a batch axis
+        return _conv_largest(conv, weight, rest, v.unsqueeze(0)).squeeze(0)
+    groups = int(rest[3]) if len(rest) > 3 else 1
+    most = v.flatten(2).amax(2).reshape(len(v), groups, 1, -1)  # (N, groups, 1, C / groups)
+    sizes = weight.abs().flatten(2).reshape(groups, -1, *weight.shape[1:2], weight[0, 0].numel())  # (.., out, C, taps)
+    inside = v.new_ones(1, 1, *v.shape[2:])
+    best = v.new_zeros(())
+    for tap in range(sizes.shape[-1]):
+        largest = (most * sizes[..., tap]).amax(3).reshape(len(v), -1, *([1] * (v.dim() - 2)))  # (N, out, 1, ...)
+        one = torch.zeros_like(weight[:1, :1]).flatten().index_fill(0, torch.tensor(tap, device=v.device), 1.0)
+        meets = conv(inside, one.reshape(weight[:1, :1].shape), None, *rest[:3])  # (1, 1, *out): 0 in the padding
+        best = torch.maximum(best, largest * meets)
+    return best
+
+
 def _tuple(value: Any) -> tuple[int, ...]:
     return (int(value),) if isinstance(value, int) else tuple(int(v) for v in value)
 
@@ -190,6 +212,7 @@ for _rank, _conv in _CONVOLUTIONS.items():
                     local=_conv_local if _rank == 2 else None,
                     local_adjoint=_conv_local_adjoint if _rank == 2 else None,
                     matrix=conv2d_matrix if _rank == 2 and _suffix == "default" else None,
+                    sums=partial(_conv_sums, _conv),
                 ),
                 memory=Memory.OWN,
                 layer=partial(conv_layer, _rank) if _suffix == "default" else None,

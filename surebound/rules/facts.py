@@ -106,6 +106,17 @@ class Local:
 
 
 @dataclass(frozen=True)
+class Sums:
+    """What an operator y = A x + b sums, where an output meets every entry of x once, with one weight.
+
+    For the norms of the rows of A, v (N, *in) and results (N, *out).
+    """
+
+    mapped: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]  # (v, fn) -> fn(A) v, for fn(0) = 0 of each weight
+    largest: Callable[[Tensor], Tensor]  # v >= 0 -> at least the largest entry of each row of |A| diag(v)
+
+
+@dataclass(frozen=True)
 class Affine:
     """Facts about an operator that is affine in one varying argument: y = A x + b.
 
@@ -141,6 +152,8 @@ class Affine:
     # Does each entry of the operand reach one output at most: (in_shape, *args, **kwargs) -> bool? Without this, where
     # ``adjoint_terms`` is at most 1.
     disjoint: Callable[..., bool] | None = None
+    # Where every output is a sum of entries times weights: (*args, **kwargs) -> Sums, or None if not for these.
+    sums: Callable[..., Sums | None] | None = None
 
     def keeps_apart(self, in_shape: tuple[int, ...], *args: Any, **kwargs: Any) -> bool:
         """Does each entry of an operand of shape ``in_shape`` (B, *in) reach one output at most?

@@ -15,8 +15,8 @@ from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.kernels.matrices import matrix_input
 from surebound.rules.adjoint_gradient import matrix_adjoint
-from surebound.rules.affine import both_vary, by_rows, magnitude_by_rows, weighted
-from surebound.rules.facts import Affine, Memory
+from surebound.rules.affine import BLOCK, both_vary, by_rows, magnitude_by_rows, weighted
+from surebound.rules.facts import Affine, Memory, Sums
 from surebound.rules.layouts import linear_layer
 from surebound.rules.registry import Context, Rule, register
 from surebound.rules.relax.products import einsum_planes, matmul_planes
@@ -57,6 +57,20 @@ def linear_constant(in_shape: torch.Size, weight: Tensor, bias: Tensor | None = 
     return None if bias is None else bias.reshape(*([1] * (len(in_shape) - 1)), -1)
 
 
+def _largest(v: Tensor, weight: Tensor) -> Tensor:
+    """Return the largest |w_i| v_i of each row w of weight (out, in), v (..., in) >= 0: (..., out)."""
+    flat, rows = v.reshape(-1, v.shape[-1]), max(1, BLOCK // max(1, v.numel()))
+    parts = [(flat.unsqueeze(1) * part.abs()).amax(2) for part in torch.split(weight, rows)]
+    return torch.cat(parts, 1).reshape(*v.shape[:-1], len(weight))
+
+
+def _sums(weight: Tensor, bias: Tensor | None = None) -> Sums | None:
+    """Return the sums of x W^T."""
+    if weight.dim() != 2:
+        return None
+    return Sums(lambda v, fn: F.linear(v, fn(weight)), lambda v: _largest(v, weight))
+
+
 register(
     Rule(
         op="aten.linear.default",
@@ -69,6 +83,7 @@ register(
             adjoint_terms=lambda weight, bias=None: int(weight.shape[0]),
             constant=linear_constant,
             linear=lambda x, weight, bias=None: F.linear(x, weight),
+            sums=_sums,
         ),
         memory=Memory.OWN,
         layer=linear_layer,
@@ -174,6 +189,7 @@ _RIGHT = Affine(
     terms=lambda w: int(w.shape[0 if w.dim() == 1 else -2]),
     adjoint_terms=lambda w: 1 if w.dim() == 1 else math.prod(w.shape[:-2]) * int(w.shape[-1]),
     adjoint_terms_in=lambda in_shape, w: 1 if w.dim() == 1 else int(w.shape[-1]) * _repeats(in_shape, w),
+    sums=lambda w: _sums(w.mT) if w.dim() == 2 else None,
 )
 _LEFT = Affine(
     adjoint=_left_adjoint,

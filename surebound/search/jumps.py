@@ -22,14 +22,14 @@ from typing import Any
 import torch
 
 from surebound.bounds.interval import apply_rule
-from surebound.bounds.linear.backward import Relaxed, intersect
+from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.intermediate import MEMORY
 from surebound.bounds.linear.windows import entries_by_windows
 from surebound.bounds.reduced.entry import reduce_entry
 from surebound.flags import exact_kernels
 from surebound.graph import Node, Program
 from surebound.graph.walk import Env, forward
-from surebound.interval import Interval
+from surebound.interval import Interval, intersect
 from surebound.numerics import add_up, proved, tiny
 from surebound.rules import Context
 from surebound.search.branch_and_bound import Options, Tree, explore

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from surebound.bounds.linear.backward import Relaxed, intersect
+from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.reduced.network import Reduced, Rows
 from surebound.bounds.reduced.passes import Multipliers, Passes
 from surebound.bounds.reduced.reduction import reduce_relaxed
 from surebound.bounds.reduced.targets import Targets
 from surebound.graph import Program
-from surebound.interval import Interval
+from surebound.interval import Interval, intersect
 from surebound.numerics import Soundness, nothing_known, round_up
 from surebound.search.signs.domains import Domains
 from surebound.search.signs.leaves import Solve

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import surebound as sb
-from surebound.bounds.linear.backward import Relaxed, intersect
+from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.intermediate import relax
 from surebound.bounds.reduced import reduction
 from surebound.bounds.reduced.inner import optimised_bounds
@@ -21,7 +21,7 @@ from surebound.bounds.reduced.reduction import reduce_relaxed
 from surebound.bounds.reduced.swing import Swing
 from surebound.bounds.reduced.window_rows import rows_by_windows
 from surebound.graph import program_of
-from surebound.interval import Interval
+from surebound.interval import Interval, intersect
 from surebound.numerics import Soundness
 
 SWING = Swing()

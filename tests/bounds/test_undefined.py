@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import surebound as sb
-from surebound.bounds.linear.backward import intersect, maximum
-from surebound.interval import Interval
+from surebound.bounds.linear.backward import maximum
+from surebound.interval import Interval, intersect
 from surebound.numerics import Soundness, defined, no_information
 
 METHODS = ("interval", "zonotope", "symbolic", "crown-ibp", "crown", "alpha-crown")

@@ -18,14 +18,13 @@ from torch import Tensor
 from surebound.bounds.by_example import check_by_example, check_first_axis
 from surebound.bounds.constants import Constants
 from surebound.bounds.interval import apply_rule
-from surebound.bounds.linear.backward import intersect
 from surebound.bounds.linear.steps import AffineStep, step_of
 from surebound.errors import BoundError, InputError
 from surebound.flags import exact_kernels
 from surebound.graph import Node, Program
 from surebound.graph.fit import in_batches
 from surebound.graph.walk import Env, forward
-from surebound.interval import Interval
+from surebound.interval import Interval, intersect
 from surebound.numerics import Soundness, Working, next_down, next_up
 from surebound.rules import Context, check_supported
 from surebound.rules.relax.join import Join

@@ -23,7 +23,7 @@ from surebound.errors import InputError
 from surebound.flags import exact_kernels
 from surebound.graph import Node, Program
 from surebound.graph.walk import backward
-from surebound.interval import Interval
+from surebound.interval import Interval, intersect
 from surebound.kernels import rounding, rows
 from surebound.kernels.rows import Price
 from surebound.norm_ball import Ball
@@ -338,15 +338,6 @@ class Relaxed:
                 steps[name] = step_of(self.constants, node, values, self.mode, self.slopes, wide=self.wide)
         known = {name: split.to(torch.int8) for name, split in splits.items()}
         return replace(self, bounds=values, steps=steps, splits=known, infeasible=infeasible)
-
-
-def intersect(x: Interval, y: Interval) -> Interval:
-    """Intersect two bounds; NaN in the second says nothing, in the first that the value itself may be NaN."""
-    lower, upper = torch.fmax(x.lower, y.lower), torch.fmin(x.upper, y.upper)
-    odd = x.lower.isnan() | x.upper.isnan()
-    if not bool(odd.any()):
-        return Interval(lower, upper)
-    return Interval(torch.where(odd, x.lower, lower), torch.where(odd, x.upper, upper))
 
 
 def _signed(x: Interval, split: Tensor) -> Interval:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -12,10 +13,11 @@ from torch import Tensor
 
 from surebound.bounds.by_example import check_by_example, check_first_axis
 from surebound.bounds.constants import Constants, affine_in_one
+from surebound.bounds.first_sums import first_sums
 from surebound.bounds.forward.domain import Forward
 from surebound.bounds.forward.pair import Pair, PairDomain, varying
 from surebound.bounds.interval import apply_rule
-from surebound.bounds.linear.backward import Relaxed, intersect
+from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.entries import LIVE, entries, rows_at_once
 from surebound.bounds.linear.reads import entries_read
 from surebound.bounds.linear.steps import ConstantStep, step_of
@@ -23,7 +25,7 @@ from surebound.bounds.linear.windows import entries_by_windows
 from surebound.flags import exact_kernels
 from surebound.graph import Node, Program
 from surebound.graph.walk import Env, forward
-from surebound.interval import Interval
+from surebound.interval import Interval, intersect
 from surebound.norm_ball import Ball
 from surebound.numerics import Soundness
 from surebound.rules import Context, check_supported, find
@@ -74,11 +76,10 @@ def relax(
     constants = Constants(program)
     read = entries_read(constants, rows) if own and rows is not None else {}
     start = Relaxed(program, mode, constants, bounds, {}, slopes, wide=wide, read=read)
-    build = _Build(start, own, memory, tighten, _forward(start, box, memory) if own else None, known or {})
-    if mode is Soundness.NONE:
-        return build.run()
-    with exact_kernels():
-        return build.run()
+    with nullcontext() if mode is Soundness.NONE else exact_kernels():
+        sums = first_sums(constants, box, mode) if known is None else {}
+        ahead = _forward(start, box, memory) if own else None
+        return _Build(start, own, memory, tighten, ahead, sums if known is None else known).run()
 
 
 def rounding_matters(

@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from surebound.bounds.linear.backward import intersect
 from surebound.bounds.linear.intermediate import MEMORY
 from surebound.bounds.reduced.inner import optimised_bounds
 from surebound.bounds.reduced.network import Layer, Reduced, Rows
 from surebound.bounds.reduced.passes import bounds_of_rows
 from surebound.bounds.reduced.swing import Swing
-from surebound.interval import Interval
+from surebound.interval import Interval, intersect
 from surebound.numerics import FEW_ROUNDINGS, UNDERFLOW, several_sums, slightly_up
 
 

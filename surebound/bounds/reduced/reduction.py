@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from surebound.bounds.linear.backward import Form, Opposite, Relaxed, intersect
+from surebound.bounds.linear.backward import Form, Opposite, Relaxed
 from surebound.bounds.linear.entries import rows_at_once
 from surebound.bounds.linear.intermediate import MEMORY, relax, rounding_matters
 from surebound.bounds.linear.windows import entries_by_windows
@@ -20,7 +20,7 @@ from surebound.bounds.reduced.window_rows import rows_by_windows
 from surebound.errors import BoundError
 from surebound.flags import exact_kernels
 from surebound.graph import Program
-from surebound.interval import Interval
+from surebound.interval import Interval, intersect
 from surebound.numerics import Soundness
 from surebound.rules.relax.lines import Lines
 
