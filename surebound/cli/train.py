@@ -38,6 +38,12 @@ Accumulate = Annotated[
     int | None,
     typer.Option(help="Take each batch in so many parts, in the memory of one; same gradients (BatchNorm: per part)."),
 ]
+SyncBatchNorm = Annotated[
+    bool | None,
+    typer.Option(
+        "--sync-batch-norm", help="With several processes: BatchNorm sees the whole batch, not each one's share."
+    ),
+]
 PlanOnly = Annotated[
     bool,
     typer.Option("--plan", help="Try a few steps, say what the run will do, take and need, and start nothing."),
@@ -70,6 +76,7 @@ def train(
     epochs: Epochs = None,
     batch_size: BatchSize = None,
     accumulate: Accumulate = None,
+    sync_batch_norm: SyncBatchNorm = None,
     warmup: Warmup = None,
     ramp: RampSteps = None,
     kappa_final: KappaFinal = None,
@@ -106,6 +113,7 @@ def train(
         epochs=epochs,
         batch_size=batch_size,
         accumulate=accumulate,
+        sync_batch_norm=sync_batch_norm,
         warmup=warmup,
         ramp=ramp,
         kappa_final=kappa_final,

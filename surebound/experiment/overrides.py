@@ -14,6 +14,8 @@ from surebound.train.methods import METHODS, Method
 
 #: Settings of a method that mean the same in every method that has them.
 KEPT = {"alpha", "ramp_alpha", "size", "attack", "regulariser"}
+#: Settings of the plan that are taken as they are.
+PLANNED = ("accumulate", "sync_batch_norm", "eps_train", "warmup", "ramp", "learning_rate", "seed", "l1")
 TRAIN_IMAGES = {recipe.data: recipe.train_images for recipe in PAPER.values()} | {"digits": 1_442}
 
 
@@ -28,6 +30,7 @@ class Overrides:
     epochs: float | None = None
     batch_size: int | None = None
     accumulate: int | None = None
+    sync_batch_norm: bool | None = None
     warmup: int | None = None
     ramp: int | None = None
     kappa_final: float | None = None
@@ -50,11 +53,7 @@ class Overrides:
     def apply(self, config: Config) -> Config:
         """The changed configuration. A new length stretches warm-up, ramp and decays in proportion."""
         config = self._length(config)
-        plan: dict[str, Any] = {
-            key: getattr(self, key)
-            for key in ("accumulate", "eps_train", "warmup", "ramp", "learning_rate", "seed", "l1")
-            if getattr(self, key) is not None
-        }
+        plan: dict[str, Any] = {key: getattr(self, key) for key in PLANNED if getattr(self, key) is not None}
         if self.kappa_final is not None:
             plan["kappa_final"] = self.kappa_final
             if config.plan.kappa_start == config.plan.kappa_final:  # a recipe with one kappa throughout

@@ -1,7 +1,8 @@
 """Several processes, one model: gradients are averaged by hand after every backward pass.
 
 Start the processes with `torchrun`, which sets RANK, WORLD_SIZE and the rendezvous address. Each process takes its
-block of every global batch. Batch normalisation uses the statistics of the local block. When a process is lost, the
+block of every global batch. Batch normalisation uses the statistics of the local block, or of
+all (train/synchronise.py). When a process is lost, the
 others notice in their next step and stop with `LostProcessError`.
 """
 

@@ -33,6 +33,7 @@ from surebound.train.optimise import add_l1_gradient
 from surebound.train.parts import add_gradients
 from surebound.train.rates import Rates, make_optimiser
 from surebound.train.state import all_finite, capture, restore
+from surebound.train.synchronise import GlobalStatistics, synchronised
 from surebound.train.task import Outcome, Surroundings, Task
 from surebound.train.window import ScalarWindow
 
@@ -59,6 +60,7 @@ class Loop:
         self.rates = Rates(self.optimiser, task)
         self.average = WeightAverage(plan.averaging, self.parameters) if plan.averaging is not None else None
         self.epsilon, self.kappa = plan.epsilon, plan.kappa
+        self.statistics = GlobalStatistics(group) if plan.sync_batch_norm and group.size > 1 else None
         self.window = ScalarWindow()
         self.step = 0
         self.best: tuple[float, int] | None = None  # score and step
@@ -96,7 +98,8 @@ class Loop:
                 self._save()
                 clock.checkpointed()
         if self.average is not None and self.average.count and self.step >= steps:
-            self.average.apply(self.task.model, self._inputs(self.average.settings.batches))
+            with synchronised(self.statistics):
+                self.average.apply(self.task.model, self._inputs(self.average.settings.batches))
         self.task.model.eval()
         best, best_step = self.best or (None, None)
         return Outcome(self.step, self.step >= steps, best_step, best)
@@ -173,11 +176,13 @@ class Loop:
                 generator=generator,
                 clip=task.clip,
                 traced=self.program,
+                statistics=self.statistics,
                 partner=self.partner,
             )
             return task.method.loss(batch)
 
-        return add_gradients(loss, *self._examples(step), task.plan.accumulate)
+        with synchronised(self.statistics):
+            return add_gradients(loss, *self._examples(step), task.plan.accumulate)
 
     def _average(self, value: Tensor, stopping: bool) -> tuple[Tensor, bool]:
         """Average gradients and loss; all processes learn in the same step that one was asked to stop."""
@@ -217,7 +222,8 @@ class Loop:
         if average is None or average.count == 0:
             self._measure()
         else:
-            with average.applied(self.task.model, self._inputs(average.settings.batches)):
+            inputs = self._inputs(average.settings.batches)
+            with synchronised(self.statistics), average.applied(self.task.model, inputs):
                 self._measure()
         return time.monotonic() - began
 

@@ -22,7 +22,8 @@ class Plan:
     absolute weights of linear and convolutional layers, whose gradient is added to the loss's. With `averaging`, what
     is measured and what a finished run leaves is an average of the weights along it. `accumulate` takes the batch of a
     step in so many parts, one after the other, in the memory of one: the same gradients to rounding, but that BatchNorm
-    and the regulariser see a part at a time (train/parts.py).
+    and the regulariser see a part at a time (train/parts.py). With `sync_batch_norm` BatchNorm sees the whole batch of
+    several processes, not each process's share of it (train/synchronise.py).
 
     >>> plan = Plan(steps=60_000, eps_train="0.4", warmup=2_000, ramp=10_000)
     >>> plan.epsilon.at(7_000), plan.kappa.at(7_000)
@@ -48,6 +49,7 @@ class Plan:
     optimiser: str = "adam"
     averaging: Averaging | None = None
     accumulate: int = 1  # parts of a batch
+    sync_batch_norm: bool = False  # statistics of the whole batch, over all processes
     cycle: bool = False  # one cycle of the rate, up to learning_rate and down again, instead of decays
 
     def __new__(cls, *args: object, **given: object) -> Self:

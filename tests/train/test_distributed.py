@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import runpy
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from surebound.experiment.rundir import RunDirectory
+from tests.train.ports import free_port
 
 WORKER = """
 import sys
@@ -61,12 +61,6 @@ with process_group() as group:
     outcome = Loop(task, Surroundings(group=group, stop=stop)).run()
     (out / f"stopped-{group.size}-{group.rank}").write_text(str(outcome.step))
 """
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

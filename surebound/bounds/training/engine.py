@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,10 @@ class Moments:
         return cls(bounds.radius.numel(), stable_moments(bounds.center, bounds.radius))
 
 
+#: Takes a part (B, C, ...) of a batch to the whole batch's mean (C,), biased variance (C,) and values per channel.
+Statistics = Callable[[Tensor], tuple[Tensor, Tensor, int]]
+
+
 @dataclass(frozen=True)
 class TrainingPass:
     """Logits, margins and bounds of a batch; what was not asked for is None."""
@@ -73,6 +77,7 @@ def training_pass(
     bounds: bool = True,
     elide: bool = True,
     batch_statistics: bool = False,
+    statistics: Statistics | None = None,
     record: bool = False,
     keep: Collection[str] = (),
     fast: bool = True,
@@ -83,6 +88,7 @@ def training_pass(
     there, and so are the statistics of the batch. The boxes stay around x.
     batch_statistics: BatchNorm uses the statistics of the clean batch and updates its running ones, as
     nn.BatchNorm does in training mode; gradients flow through the statistics.
+    statistics: gives those of the whole batch where several processes share it; blocks then hold no BatchNorm.
     keep: names of values before the affine tail whose bounds are wanted (``TrainingPass.kept``); the statistics in
     ``TrainingPass.norms`` are then differentiable, too.
     fast: use the fused column of the rules (``rules/fused.py``) where it has one; the same loss and gradients
@@ -91,8 +97,8 @@ def training_pass(
     check_supported(program.graph)
     program.check_input(x)
     tail = affine_tail(program) if elide else Tail(program.graph.output, ())
-    statistics = _Statistics(program) if batch_statistics else None
-    visit = _Visitor(program, tail, statistics, clean=clean, bounds=bounds, record=record, fast=fast)
+    batch = _Statistics(program, statistics) if batch_statistics else None
+    visit = _Visitor(program, tail, batch, clean=clean, bounds=bounds, record=record, fast=fast)
     start = Joint(x if point is None else point, _ball(x, eps, clip) if bounds else None)
     values = visit.run(start, keep)
     margins = None
@@ -101,7 +107,7 @@ def training_pass(
         margins = margins_from(program, tail, inside.interval, labels, None, Soundness.NONE)
     logits = values[program.graph.output].clean if clean else None
     kept = {name: values[name].interval for name in keep} if bounds else {}
-    norms = statistics.used if statistics is not None else {}
+    norms = batch.used if batch is not None else {}
     return TrainingPass(logits, margins, tuple(visit.recorded), kept, norms)
 
 
@@ -115,14 +121,17 @@ def _ball(x: Tensor, eps: float, clip: tuple[float, float] | None) -> Interval:
 class _Statistics:
     """Batch statistics of the clean pass, standing in for the running ones."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, shared: Statistics | None) -> None:
+        self.program, self.shared = program, shared
         self.used: dict[str, tuple[Tensor, Tensor]] = {}
 
     def replace(self, norm: BatchNorm, node: Node, clean: Tensor, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Replace the statistics among a normalisation's arguments by those of its clean input (B, C, ...)."""
-        mean, var = norm.statistics(clean)
-        self._update(node, norm, mean.detach(), var.detach(), clean.numel() // clean.shape[1])
+        if self.shared is not None:
+            mean, var, count = self.shared(clean)
+        else:
+            (mean, var), count = norm.statistics(clean), clean.numel() // clean.shape[1]
+        self._update(node, norm, mean.detach(), var.detach(), count)
         self.used[node.name] = (mean, var)
         return norm.replace(args, mean, var)
 
@@ -173,7 +182,8 @@ class _Visitor:
     def run(self, start: Joint, keep: Collection[str]) -> Env:
         """Compute values by name, those in ``keep`` among them: a Joint where they vary, the plain value elsewhere."""
         graph, wanted = self.program.graph, frozenset(keep) | {self.tail.start}
-        found = plan(graph, wanted, self.outside, norms=not keep, blocks=self.fast)
+        norms = not keep and (self.statistics is None or self.statistics.shared is None)
+        found = plan(graph, wanted, self.outside, norms=norms, blocks=self.fast)
         self.blocks = found.blocks
         return forward(found.steps, {**self.program.parameters(), graph.input: start}, self._visit)
 

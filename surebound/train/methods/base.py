@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from surebound.attack.inner import box
-from surebound.bounds.training.engine import TrainingPass, training_pass
+from surebound.bounds.training.engine import Statistics, TrainingPass, training_pass
 from surebound.errors import ConfigError
 from surebound.graph import Program
 from surebound.train.losses import cross_entropy, error
@@ -32,6 +32,7 @@ class Batch:
     generator: torch.Generator  # for whatever the method draws; seeded by run and step
     clip: tuple[float, float] | None = (0.0, 1.0)  # valid inputs, per coordinate
     traced: Program | None = None
+    statistics: Statistics | None = None  # of the whole batch, where processes share it (train/synchronise.py)
     partner: nn.Module | None = None  # what the method trains jointly with the network (`Method.partner`)
 
     @property
@@ -45,7 +46,8 @@ class Batch:
 
     def bounded(self, **options: Any) -> TrainingPass:
         """Bound the network over the batch's boxes; options are those of ``training_pass``."""
-        return training_pass(self.program, self.images, self.labels, self.epsilon, clip=self.clip, **options)
+        options = {"clip": self.clip, "statistics": self.statistics, **options}
+        return training_pass(self.program, self.images, self.labels, self.epsilon, **options)
 
     def regularised(self, loss: Loss, regulariser: BoundRegulariser | None, done: TrainingPass) -> Loss:
         """Add the regulariser's penalty on the bounds of a pass that recorded them; without one, nothing."""
