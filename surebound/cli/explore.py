@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from surebound.cli.notes import note
-from surebound.cli.options import Clip, Data, DataDir, Quiet, Weights
+from surebound.cli.options import Clip, Data, DataDir, Device, Quiet, Weights, refuse_device
 
 
 def register(app: typer.Typer) -> None:
@@ -33,6 +33,7 @@ def explore(
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the page as one file instead of serving it.")] = None,
     images: Annotated[int, typer.Option(min=1, help="With --out: the N hardest images are in the file.")] = 200,
+    device: Device = None,
     quiet: Quiet = False,
 ) -> None:
     """Look into a verification: every image with its verdict, counterexample, ranges of outputs and proof.
@@ -52,6 +53,7 @@ def explore(
     """
     from surebound.report.explore.subject import open_subject
 
+    refuse_device(device, "the page asks about one image at a time,")
     subject = open_subject(
         run, network=network, weights=weights, data=data, data_dir=data_dir, clip=clip, certificates=certificates
     )

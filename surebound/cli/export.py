@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from surebound.cli.options import Data, DataDir, Target, Weights
+from surebound.cli.options import Data, DataDir, Device, Target, Weights, refuse_device
 from surebound.errors import InputError
 
 
@@ -45,6 +45,7 @@ def export(
     weights: Weights = None,
     data: Data = None,
     data_dir: DataDir = None,
+    device: Device = None,
 ) -> None:
     """Write a network as ONNX, and the question whether labels stay within balls as VNN-LIB queries.
 
@@ -63,6 +64,7 @@ def export(
     from surebound.experiment.target import load_target
     from surebound.vnnlib.files import write_network, write_questions
 
+    refuse_device(device, "files are written, and compared with onnxruntime,")
     if onnx is None and vnnlib_dir is None:
         raise InputError("nothing to write: give --onnx FILE, --vnnlib-dir DIR, or both")
     if vnnlib_dir is not None and eps is None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from surebound.cli.output import Format
+from surebound.errors import InputError
 
 
 def _hush(value: bool) -> bool:
@@ -57,3 +58,13 @@ Indices = Annotated[list[int] | None, typer.Option(help="An image by its number;
 Form = Annotated[
     Format, typer.Option("--format", metavar="FORM", help="How to write the table: table, markdown, csv or json.")
 ]
+
+
+def refuse_device(device: str | None, what: str) -> None:
+    """Refuse any device but the CPU where ``what`` is done on the CPU only."""
+    if device is None:
+        return
+    from surebound.experiment.run import device_of
+
+    if device_of(device).type != "cpu":
+        raise InputError(f"--device {device}: {what} on the CPU; leave --device out")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from surebound.cli.options import Device
 from surebound.cli.output import Cell, print_table, print_text
 
 TITLE = "How much of a network's accuracy can be proved?"
@@ -25,6 +26,7 @@ def quickstart(
         "runs/quickstart"
     ),
     steps: Annotated[int | None, typer.Option(min=1, help="Train for fewer steps than the presets.")] = None,
+    device: Device = None,
 ) -> None:
     """Train two small networks on the embedded digits, attack and bound them, draw the picture.
 
@@ -37,9 +39,9 @@ def quickstart(
     from surebound.report.build import Story, make_report
     from surebound.report.quickstart import picture, ranges
 
-    networks = demonstration.train(out, caller, steps)
+    networks = demonstration.train(out, caller, steps, device)
     typer.echo("attacking and bounding both on the 355 test images")
-    result = demonstration.compare(networks, out=out)
+    result = demonstration.compare(networks, out=out, device=device)
     eps = demonstration.SHOWN
     columns = ("network", "accuracy", f"survives PGD, eps {eps}", f"proved robust, eps {eps}")
     rows: list[list[Cell]] = []

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from surebound.cli.notes import note
-from surebound.cli.options import DataDir
+from surebound.cli.options import DataDir, Device, refuse_device
 
 
 def register(app: typer.Typer) -> None:
@@ -35,6 +35,7 @@ def report(
         typer.Option("--explore", help="Also write the explorer of each verified run, as one file beside the page."),
     ] = False,
     title: Annotated[str, typer.Option(help="A title of your own for the page.")] = "",
+    device: Device = None,
 ) -> None:
     """Write one self-contained HTML page about training runs and verifications.
 
@@ -51,6 +52,7 @@ def report(
     """
     from surebound.report.build import Story, make_report
 
+    refuse_device(device, "pages are made of stored results, and explorers computed,")
     path = out or (runs[0] if runs[0].is_dir() else runs[0].parent) / "report.html"
     made = make_report(runs, data_dir=data_dir, story=Story(title=title))
     written = made.write(path, figures)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surebound.cli.exits import EXIT_STOPPED
-from surebound.cli.options import DataDir
+from surebound.cli.options import DataDir, Device
 from surebound.cli.output import Cell, print_table
 from surebound.errors import InputError
 
@@ -58,6 +58,7 @@ def reproduce(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Worker processes of verifications (default: one per core).")
     ] = None,
+    device: Device = None,
 ) -> None:
     """Make the paper's tables and figures (Gowal et al. 2018), with our numbers beside the paper's.
 
@@ -83,7 +84,7 @@ def reproduce(
         raise InputError("name one or more artefacts (`surebound reproduce --list`) and a directory with --out")
     wanted = list(ARTEFACTS) if artefacts == ["all"] else [find(name) for name in artefacts]
     level = Scale(scale.value)
-    bench = _bench(out, _data(level, out, data_dir), tuple(reuse or ()), jobs, level)
+    bench = _bench(out, _data(level, out, data_dir), tuple(reuse or ()), jobs, level, device)
     plans = [artefact.plan(level) for artefact in wanted]
     _show(plans, bench, quick=level is Scale.SMOKE)
     if plan_only:
@@ -124,14 +125,19 @@ def _data(level: Scale, out: Path, data_dir: Path | None) -> Path | None:
     return out / "data" if str(level) == "smoke" else data_dir
 
 
-def _bench(out: Path, data_dir: Path | None, reuse: tuple[Path, ...], jobs: int | None, level: Scale) -> Bench:
+def _bench(
+    out: Path, data_dir: Path | None, reuse: tuple[Path, ...], jobs: int | None, level: Scale, device: str | None
+) -> Bench:
+    from surebound.experiment.run import device_of
     from surebound.reproduction.bench import Bench
 
     missing = [path for path in reuse if not path.is_dir()]
     if missing:
         raise InputError(f"--reuse {missing[0]} is no directory; name one that holds run directories")
+    if device is not None:
+        device_of(device)  # said before anything is planned
     workers = None if str(level) == "smoke" else jobs or os.cpu_count() or 1
-    return Bench(out, data_dir, reuse, jobs=workers)
+    return Bench(out, data_dir, reuse, jobs=workers, device=device)
 
 
 def _show(plans: list[WorkPlan], bench: Bench, *, quick: bool) -> None:

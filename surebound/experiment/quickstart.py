@@ -70,7 +70,9 @@ class Quickstart:
     examples: tuple[BoundedImage, ...]  # one per curve
 
 
-def train(out: Path, caller_for: Callable[[str], Caller], steps: int | None = None) -> dict[str, nn.Module]:
+def train(
+    out: Path, caller_for: Callable[[str], Caller], steps: int | None = None, device: str | None = None
+) -> dict[str, nn.Module]:
     """Both networks, trained in run directories under `out`; what is there already is continued or reused."""
     networks = {}
     for name, preset_name in PRESETS.items():
@@ -79,8 +81,8 @@ def train(out: Path, caller_for: Callable[[str], Caller], steps: int | None = No
             if (path / "config.toml").is_file():
                 run.resume(path, caller)
             else:
-                run.start(Overrides(steps=steps).apply(preset(preset_name)), path, caller)
-        networks[name] = load_target(str(path)).model
+                run.start(Overrides(steps=steps, device=device).apply(preset(preset_name)), path, caller)
+        networks[name] = load_target(str(path), device=device).model
     return networks
 
 
@@ -94,9 +96,10 @@ def compare(
     epsilons: Sequence[Fraction] = EPSILONS,
     shown: Fraction = EXAMPLE_EPS,
     out: Path | None = None,
+    device: str | None = None,
 ) -> Quickstart:
     """Attack and bound every network on the test images; with `out` the verdicts stay in the run directories."""
-    test = datasets.load("digits").test
+    test = datasets.load("digits").to(run.device_of(device or "cpu")).test
     paths = run_paths(out) if out is not None else {}
     curves = tuple(curve(name, network, test, epsilons, paths.get(name)) for name, network in networks.items())
     return Quickstart(curves, tuple(example(network, test, 0, shown) for network in networks.values()))
@@ -128,4 +131,6 @@ def example(network: nn.Module, test: Split, index: int, eps: Fraction) -> Bound
     with torch.no_grad():
         box = interval_bounds(network, LinfBall(image, eps, clip=(0, 1)))
         value = network(image)
-    return BoundedImage(image[0, 0], int(label), eps, box.lower[0], value[0], box.upper[0])
+    shown = (v[0].cpu() for v in (image[:, 0], box.lower, value, box.upper))
+    pixels, lower, outputs, upper = shown
+    return BoundedImage(pixels, int(label), eps, lower, outputs, upper)

@@ -45,6 +45,7 @@ class Bench:
     jobs: int | None = None  # worker processes of a verification; None: this one
     progress: Callable[[Progress], None] | None = None
     threads: int | None = None
+    device: str | None = None  # where networks are trained and verified; None: the CPU
     _found: dict[str, str | None] = field(default_factory=dict)
 
     def with_caller(self, caller_for: Callable[[str], Caller]) -> Bench:
@@ -114,7 +115,10 @@ class Bench:
         path.parent.mkdir(parents=True, exist_ok=True)
         for leftover in path.glob(".*.partial"):  # killed before the run's first file was complete
             leftover.unlink()
-        return runs.start(training.config, path, caller).outcome.finished
+        config = training.config
+        if self.device is not None:
+            config = replace(config, run=replace(config.run, device=self.device))
+        return runs.start(config, path, caller).outcome.finished
 
     # -- verdicts --------------------------------------------------------------------------------------------
     def store(self, check: Check) -> Path:
@@ -127,12 +131,14 @@ class Bench:
 
     def check(self, check: Check) -> None:
         """Decide the images; what is in the store already is not decided again."""
-        target, place = self.load(check.network), self.store(check)
+        place = self.store(check)
+        target = load_target(self._finished(check.network), data_dir=self.data_dir, device=self.device)
+        jobs = self.jobs if target.device.type == "cpu" else None
         images, labels = target.first(check.images)
         # mix: verdicts of an older version on the same weights count as done; the report names the versions
         verify(
             target.model, [LinfBall(images, eps, clip=(0, 1)) for eps in check.radii], labels, check.cascade,
-            timeout=check.timeout, jobs=self.jobs, out=place, mix=True, progress=self.progress,
+            timeout=check.timeout, jobs=jobs, out=place, mix=True, progress=self.progress,
         )  # fmt: skip
         note_verification(
             place, network=check.network.name, data=target.data, images=len(images), radii=check.radii,

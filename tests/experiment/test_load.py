@@ -20,6 +20,8 @@ from typer.testing import CliRunner, Result
 import surebound as sb
 from surebound.cli import build_app
 from surebound.errors import ConfigError, GraphError, InputError, UntrainedWarning
+from surebound.experiment import quickstart
+from surebound.experiment.config import Config
 from surebound.experiment.run import device_of
 from surebound.experiment.target import Target, load_target
 
@@ -236,3 +238,46 @@ def test_what_runs_on_cpus_only_says_so() -> None:
     for given in (["q.vnnlib"], ["net.onnx", "--eps", "1/10", "--cluster", "local:2"]):
         found = CliRunner().invoke(build_app(), ["verify", *given, "--device", "cuda"])
         assert found.exit_code == 2 and "run on CPUs" in told(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (("export", "net.onnx", "--onnx", "again.onnx"), "files are written, and compared with onnxruntime, on the"),
+        (("explore", "."), "the page asks about one image at a time, on the CPU"),
+        (("report", "."), "pages are made of stored results"),
+    ],
+)
+def test_what_works_on_the_cpu_refuses_other_devices(
+    folder: Path, given: tuple[str, ...], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = CliRunner().invoke(build_app(), [*given, "--device", "gpu"])
+    assert wrong.exit_code == 2 and "the device 'gpu' is spelt 'cuda'" in told(wrong)
+    monkeypatch.setattr("surebound.experiment.run.device_of", lambda name: torch.device("meta"))
+    wrong = CliRunner().invoke(build_app(), [*given, "--device", "cuda:1"])
+    assert wrong.exit_code == 2 and f"--device cuda:1: {why}" in told(wrong)
+
+
+def test_devices_of_trainings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`quickstart` and `reproduce` train and verify where they are told to."""
+    asked: list[object] = []
+
+    def start(config: Config, *rest: object) -> None:
+        asked.append(config.run.device)
+        raise InputError("far enough")
+
+    monkeypatch.setattr("surebound.experiment.run.device_of", lambda name: asked.append(name) or torch.device("cpu"))
+    monkeypatch.setattr("surebound.experiment.run.start", start)
+    CliRunner().invoke(build_app(), ["quickstart", "--out", str(tmp_path / "q"), "--device", "cuda:1"])
+    assert asked == ["cuda:1"]
+    asked.clear()
+    out = str(tmp_path / "r")
+    CliRunner().invoke(build_app(), ["reproduce", "table-4", "--out", out, "--device", "cuda:2"])
+    assert asked == ["cuda:2", "cuda:2"]
+
+
+def test_the_quickstart_compares_where_the_networks_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(quickstart.run, "device_of", lambda name: asked.append(name) or torch.device("cpu"))
+    found = quickstart.compare({}, device="cuda:3")
+    assert asked == ["cuda:3"] and found.curves == ()
