@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -30,6 +31,10 @@ class Ball(Interval):
         super().__init__(box.lower, box.upper)
         self.origin = origin  # (B, ...)
         self.reach, self.norm = reach, norm  # at least the radius; 1 or 2
+
+    def within(self, box: Interval, origin: Tensor | None = None) -> Ball:
+        """Return the same ball, cut by another box; ``origin`` if the box has other examples, or another dtype."""
+        return Ball(box, self.origin.to(box.dtype) if origin is None else origin, self.reach, self.norm)
 
     def take(self, index: slice | Tensor) -> Ball:
         """Return some of the examples, which keep their balls."""
@@ -95,8 +100,9 @@ class NormBall:
 
     @property
     def widest(self) -> Fraction:
-        """The furthest that a coordinate can move."""
-        return self.eps
+        """The furthest that all coordinates can move at once, or a little less: does a ball hold all inputs?"""
+        count = self.x[:1].numel()
+        return self.eps / (count if self.norm == 1 else math.isqrt(max(0, count - 1)) + 1)
 
     @property
     def makes_memory(self) -> bool:

@@ -16,7 +16,7 @@ from surebound.errors import RadiusWarning, RegionError
 from surebound.interval import Interval
 from surebound.kernels import ends
 from surebound.markup import facts
-from surebound.norm_ball import NormBall
+from surebound.norm_ball import L1Ball, L2Ball, NormBall
 from surebound.numerics import Soundness, exact_fraction, float_up, radii_up, round_up, spread_outwards
 
 
@@ -208,6 +208,9 @@ class LinfBall:
 
 
 Region = Box | LinfBall | NormBall
+
+#: Balls by the names that they have everywhere.
+BALLS: dict[str, type[LinfBall | L2Ball | L1Ball]] = {"linf": LinfBall, "l2": L2Ball, "l1": L1Ball}
 
 
 def _checked_scale(scale: Tensor, x: Tensor) -> Tensor:

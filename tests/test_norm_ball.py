@@ -145,8 +145,6 @@ def test_verification_proves_and_breaks_what_bounds_and_attacks_do(net, x, make)
 @pytest.mark.parametrize("make", BALLS)
 def test_what_does_not_know_balls_refuses_them(net, x, make):
     ball, labels = make(x, "1/10", (0, 1)), torch.zeros(4).long()
-    with pytest.raises(RegionError, match="decide takes boxes"):
-        sb.decide(net, ball, labels)
     with pytest.raises(RegionError, match="verify takes balls and patches"):
         sb.verify(net, sb.Box(x, x), labels)
     with pytest.raises(RegionError, match="corners are not in it"):

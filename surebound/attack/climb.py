@@ -26,18 +26,32 @@ Attack = Callable[[Network, Tensor, Tensor, Tensor, Tensor, Tensor, float], Iter
 #: Points (N, *input) -> their values (N,) and what gives the gradients (N, *input) of these.
 Climbed = Callable[[Tensor], tuple[Tensor, Callable[[], Tensor]]]
 
+#: Slopes (N, *input) -> the points (N, *input) of a region where linear functions of these slopes are largest.
+Farthest = Callable[[Tensor], Tensor]
+
 
 def ascent(
-    climbed: Climbed, x: Tensor, lower: Tensor, upper: Tensor, rates: tuple[float, ...], deadline: float
+    climbed: Climbed,
+    x: Tensor,
+    lower: Tensor,
+    upper: Tensor,
+    rates: tuple[float, ...],
+    deadline: float,
+    farthest: Farthest | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield points (N, *input) and their values (N,): the starts, then after every step."""
+    """Yield points (N, *input) and their values (N,): the starts, then after every step.
+
+    Steps go along signs; or towards the farthest point of a region that is no box (Frank & Wolfe 1956).
+    """
     x, width = project(x, lower, upper), upper - lower
     for rate in (*rates, 0.0):
         value, gradient = climbed(x)
         yield x, value
         if rate == 0.0 or time.monotonic() > deadline:
             return
-        x = project(x + rate * width * gradient().nan_to_num(0.0).sign(), lower, upper)
+        slope = gradient().nan_to_num(0.0)
+        further = x + rate * width * slope.sign() if farthest is None else x.lerp(farthest(slope), rate)
+        x = project(further, lower, upper)
 
 
 def smallest_row(z: Tensor, c: Tensor, d: Tensor) -> Tensor:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from surebound.attack.climb import ascent
+from surebound.bounds.linear.ball import ball_corner
 from surebound.bounds.reduced.passes import Passes
 from surebound.bounds.reduced.targets import Targets
 
@@ -38,7 +40,8 @@ class ReducedAttack:
             return margin, lambda: passes.ascend(row, inside)
 
         ends = (passes.lower.expand_as(x), passes.upper_end.expand_as(x))
-        for points, margin in ascent(climbed, x, *ends, _RATES, math.inf):
+        farthest = None if passes.ball is None else partial(ball_corner, ball=passes.ball)
+        for points, margin in ascent(climbed, x, *ends, _RATES, math.inf, farthest):
             if not bool(margin.max() <= 0):  # the reduced network errs by rounding only
                 found = self._confirm(points[margin.nan_to_num(torch.inf).argmax()])
                 if found is not None:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 PresetArgument = Annotated[str, typer.Argument(help="A preset (`surebound presets`) or a configuration file (.toml).")]
 MethodName = Annotated[str | None, typer.Option("--method", help="Train by another method, e.g. ibp, mtl-ibp, sabr.")]
 EpsTrain = Annotated[str | None, typer.Option("--eps-train", help="Radius to train for, e.g. 0.4 or 8/255.")]
+Threat = Annotated[
+    str | None, typer.Option(help="Train and measure for balls of another norm: l2:0.5, l1:1 (instead of --eps-train).")
+]
 EpsTest = Annotated[
     list[str] | None, typer.Option("--eps-test", help="Radius to measure at; may be given several times.")
 ]
@@ -71,6 +74,7 @@ def train(
     preset: PresetArgument,
     method: MethodName = None,
     eps_train: EpsTrain = None,
+    threat: Threat = None,
     eps_test: EpsTest = None,
     steps: Steps = None,
     epochs: Epochs = None,
@@ -100,15 +104,20 @@ def train(
       surebound train digits-ibp --out runs/digits
 
       surebound train digits-ibp --out runs/digits --animation bounds.gif
+
+      surebound train digits-ibp --threat l2:0.5
     """
     from surebound.experiment import run
     from surebound.experiment.overrides import Overrides
     from surebound.experiment.rundir import fresh_path
 
+    tested = tuple(r for text in eps_test if (r := _radius(text, "--eps-test")) is not None) if eps_test else None
+    norm, radius = _ball(eps_train, threat)
     overrides = Overrides(
         method=method,
-        eps_train=_radius(eps_train, "--eps-train"),
-        eps_test=tuple(r for text in eps_test if (r := _radius(text, "--eps-test")) is not None) if eps_test else None,
+        eps_train=radius,
+        norm=norm,
+        eps_test=tested if tested or norm is None or radius is None else (radius,),
         steps=steps,
         epochs=epochs,
         batch_size=batch_size,
@@ -150,6 +159,8 @@ def _watch(movies: list[BoundsAnimation], task: Task) -> Observer:
     eps = next((radius for radius in radii if radius > 0), None)
     if eps is None:
         raise InputError("--animation needs a radius: give --eps-train or --eps-test")
+    if task.plan.norm != "linf":
+        raise InputError(f"--animation shows l-infinity balls; leave it out with --threat {task.plan.norm}")
     movies.append(BoundsAnimation(task.model, LinfBall(images, eps, task.clip), labels))
     return movies[-1]
 
@@ -231,6 +242,21 @@ def _radius(text: str | None, option: str) -> Fraction | None:
     if radius < 0:
         raise InputError(f"{option} {text}: a radius is 0 or more")
     return radius
+
+
+def _ball(eps: str | None, threat: str | None) -> tuple[str | None, Fraction | None]:
+    """Return the norm and the radius to train for, as --eps-train or --threat say them."""
+    from surebound.region import BALLS
+    from surebound.threats import threat as read
+
+    if threat is None:
+        return None, _radius(eps, "--eps-train")
+    if eps is not None:
+        raise InputError("--eps-train and --threat were both given; use one of them")
+    asked = read(threat)
+    if asked.name not in BALLS:
+        raise InputError(f"--threat {threat}: training knows balls: {', '.join(f'{name}:SIZE' for name in BALLS)}")
+    return asked.name, asked.size
 
 
 def _supervise(name: str, path: Path, data_dir: Path | None, work: Callable[[Caller], RunResult]) -> None:

@@ -14,6 +14,7 @@ from surebound.experiment.codec import decode, encode
 from surebound.train.evaluate import Evaluation
 from surebound.train.initialise import INITIALISERS
 from surebound.train.methods import Method
+from surebound.train.methods.base import check_norm
 from surebound.train.plan import Plan
 
 OWN = "own"
@@ -85,6 +86,7 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:
+        check_norm(self.method, self.plan.norm)
         if self.method.robust and self.plan.eps_train == 0:
             raise ConfigError(
                 f"plan.eps_train is 0, but the method {self.method.name!r} trains against perturbations: "

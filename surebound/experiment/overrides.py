@@ -15,7 +15,7 @@ from surebound.train.methods import METHODS, Method
 #: Settings of a method that mean the same in every method that has them.
 KEPT = {"alpha", "ramp_alpha", "size", "attack", "regulariser"}
 #: Settings of the plan that are taken as they are.
-PLANNED = ("accumulate", "sync_batch_norm", "eps_train", "warmup", "ramp", "learning_rate", "seed", "l1")
+PLANNED = ("accumulate", "sync_batch_norm", "eps_train", "norm", "warmup", "ramp", "learning_rate", "seed", "l1")
 TRAIN_IMAGES = {recipe.data: recipe.train_images for recipe in PAPER.values()} | {"digits": 1_442}
 
 
@@ -25,6 +25,7 @@ class Overrides:
 
     method: str | None = None
     eps_train: Fraction | None = None
+    norm: str | None = None
     eps_test: tuple[Fraction, ...] | None = None
     steps: int | None = None
     epochs: float | None = None
@@ -67,6 +68,8 @@ class Overrides:
         evaluation = config.evaluation
         if self.eps_test is not None:
             evaluation = replace(evaluation, radii=self.eps_test)
+        if self.norm is not None:
+            evaluation = replace(evaluation, norm=self.norm)
         method = self._method(config.method)
         if not method.robust and self.eps_train is None:
             plan["eps_train"] = Fraction(0)

@@ -41,6 +41,10 @@ def publish(run_path: Path, name: str, directory: Path | None = None) -> Path:
     if not run.final.is_file() or not results:
         raise RunError(f"the run {run_path} is not finished: it has no final weights or no results yet")
     config = run.config
+    if config.plan.norm != "linf":
+        raise RunError(
+            f"the run {run_path} was trained against balls of {config.plan.norm}; packaged ones are about l-infinity"
+        )
     if config.data.hold_out:
         raise RunError(
             f"the run {run_path} was measured on {config.data.hold_out} training images that it held out; a packaged "

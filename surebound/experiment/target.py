@@ -258,7 +258,8 @@ def _of_run(path: Path, weights: str | Path | None, data_dir: Path | None) -> Ta
     load_weights(model, Path(weights) if weights is not None else run.weights())
     kept = held_out_file(path)
     data = config.data.name if config.data.name != OWN else None if kept is None else str(kept)
-    return Target(config.name, model, data, config.evaluation.radii, data_dir, config.data.clip_range)
+    radii = config.evaluation.radii if config.evaluation.norm == "linf" else ()  # nobody takes those of l2 for others
+    return Target(config.name, model, data, radii, data_dir, config.data.clip_range)
 
 
 def _of_zoo(name: str, weights: str | Path | None, data_dir: Path | None) -> Target:

@@ -85,7 +85,8 @@ def describe(progress: Progress, width: int | None = None) -> str:
 
 def describe_errors(errors: Errors) -> str:
     """One line of held-out error rates."""
-    verified = "".join(f"  verified@{float(r):.3g} {v:.2%}" for r, v in errors.verified.items())
+    of = "" if errors.norm == "linf" else f"{errors.norm}:"
+    verified = "".join(f"  verified@{of}{float(r):.3g} {v:.2%}" for r, v in errors.verified.items())
     attacked = "".join(f"  pgd@{float(r):.3g} {v:.2%}" for r, v in errors.attacked.items())
     return f"held-out clean {errors.clean:.2%}{verified}{attacked}"
 

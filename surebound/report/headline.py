@@ -54,9 +54,14 @@ def _left_out(runs: Sequence[ReportedRun]) -> tuple[str, ...]:
     return (f"{', '.join(names)} {were} not verified; `surebound verify {path} --eps ...` brings {them} in.",)
 
 
+def _trained_for(run: ReportedRun) -> Fraction | None:
+    """Return the radius of the l-infinity balls that a network was trained for, if that is known."""
+    return run.config.plan.eps_train if run.config is not None and run.config.plan.norm == "linf" else None
+
+
 def chosen(run: ReportedRun) -> Summary:
     """The radius a headline speaks of: the one it was trained for if it was verified, else the largest."""
-    wanted = run.config.plan.eps_train if run.config is not None else None
+    wanted = _trained_for(run)
     for summary in run.summaries:
         if summary.eps == wanted and summary.eps > 0:
             return summary
@@ -87,7 +92,7 @@ def _counts(share: float) -> str:
 def _compared(runs: Sequence[ReportedRun]) -> Headline:
     """Several networks at the largest radius that all of them were asked about."""
     common = set.intersection(*({s.eps for s in run.summaries} for run in runs))
-    wanted = {run.config.plan.eps_train for run in runs if run.config is not None} - {Fraction(0)}
+    wanted = {radius for run in runs if (radius := _trained_for(run))}
     if not common:
         best = max(runs, key=lambda run: proved_share(chosen(run)))
         return _verified(best)
@@ -108,7 +113,7 @@ def _measured(runs: Sequence[ReportedRun]) -> Headline:
     best, radius, error = None, Fraction(0), 1.0
     for run in runs:
         found = run.evaluated("verified_error")
-        wanted = run.config.plan.eps_train if run.config is not None else None
+        wanted = _trained_for(run)
         r = wanted if wanted in found else max(found)
         if best is None or found[r] < error:
             best, radius, error = run, r, found[r]

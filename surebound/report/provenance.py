@@ -24,7 +24,8 @@ def asked(run: ReportedRun) -> dict[str, object]:
         options = ", ".join(f"{k} {v}" for k, v in method.items())
         facts["method"] = f"{config.method.name}{f' ({options})' if options else ''}"
         if plan.eps_train:
-            facts["ε in training"] = radius_text(plan.eps_train)
+            of = "" if plan.norm == "linf" else f" ({plan.norm})"
+            facts["ε in training"] = f"{radius_text(plan.eps_train)}{of}"
         done = "" if run.step >= plan.steps else f"; {run.step:,} done so far"
         facts["schedule"] = (
             f"{plan.steps:,} steps of {plan.batch_size}, warm-up {plan.warmup:,}, ramp {plan.ramp:,}, "

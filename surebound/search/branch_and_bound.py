@@ -28,6 +28,7 @@ from surebound.bounds.linear.alpha import Adam
 from surebound.errors import InputError
 from surebound.graph import Program
 from surebound.interval import Interval
+from surebound.norm_ball import Ball
 from surebound.numerics import Soundness, proved
 from surebound.search.question import Finding, Proof, Question
 from surebound.search.rule import INPUTS, PARTS, Budget, decided_by_signs, schedule, ways
@@ -255,6 +256,7 @@ class _Search:
         if program is None:
             return found
         wide = Interval(box.lower.double(), box.upper.double())
+        wide = box.within(wide) if isinstance(box, Ball) else wide
         return self._signs(number, question, program, wide, Soundness.REAL, budget)[0]
 
     def _signs(
@@ -332,7 +334,7 @@ def search(question: Question, workspace: Workspace, options: Options, splits: t
 
 def _by(way: str, most: Budget, program: Program, run: _Search) -> Finding:
     """Search in one way, as far as its budget goes."""
-    if way == INPUTS and most is PARTS and not run.question.certify:
+    if way == INPUTS and most is PARTS and not run.question.certify and run.question.cases.ball is None:
         return run.by_parts()
     if way == INPUTS:
         return run.by_inputs(most.beside(len(run.question.cases)))

@@ -70,15 +70,18 @@ class Cascade:
         )
         return dataclasses.replace(self, stages=tuple(stages))
 
-    def for_norms(self) -> Cascade:
-        """Return the stages that know balls of the norms l2 and l1, linear bounds at their tightest.
+    def for_norms(self, *, searched: bool = False) -> Cascade:
+        """Return the stages that know balls of the norms l2 and l1, or few pixels, linear bounds at their tightest.
 
-        The exact ones would only look for counterexamples in the box around the ball.
+        The exact ones would only look for counterexamples in the box around the ball. ``searched``: branch and bound
+        knows these, too: those of l2 and l1.
 
+        >>> cascade("default").for_norms(searched=True).names
+        ('clean', 'interval', 'crown', 'pgd', 'multi-targeted', 'branch-and-bound')
         >>> cascade("default").for_norms().names
         ('clean', 'interval', 'crown', 'pgd', 'multi-targeted')
         """
-        boxes = (BranchAndBound, MixedInteger, LinearRelaxation)
+        boxes = (MixedInteger, LinearRelaxation) if searched else (BranchAndBound, MixedInteger, LinearRelaxation)
         kept = (stage for stage in self.stages if not isinstance(stage, boxes))
         tight = (CrownBounds("alpha-crown") if isinstance(stage, CrownBounds) else stage for stage in kept)
         return dataclasses.replace(self, stages=tuple(tight))

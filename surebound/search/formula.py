@@ -28,7 +28,7 @@ from surebound.errors import BoundError, UnsupportedOperatorError
 from surebound.graph import Graph, Node, Program
 from surebound.interval import Interval
 from surebound.numerics import Soundness, strictly_above
-from surebound.region import Box, Region
+from surebound.region import Region
 from surebound.rules import find
 from surebound.search.cases import MOST_CASES, Case, cases, coefficients, count, without
 from surebound.search.problem import Problem
@@ -155,11 +155,11 @@ def _cut(problem: Problem, formula: Formula, method: str, deadline: float) -> Fo
     if steps:
         refuted = _refuted_by_units(problem, formula, rows, box, steps, deadline)
     elif method == CUTS[-1] and _multiplies(problem.network.program.graph):
-        refuted = _refuted(problem, rows, box, PRODUCTS)
+        refuted = _refuted(problem, rows, PRODUCTS)
     elif method == "exact":
         refuted = _refuted_exactly(problem, rows, box)
     else:
-        refuted = _refuted(problem, rows, box, method)
+        refuted = _refuted(problem, rows, method)
     return without(formula, refuted)
 
 
@@ -214,10 +214,9 @@ def _refuted_by_outputs(problem: Problem, rows: list[Atom], found: Interval) -> 
     return gone
 
 
-def _refuted(problem: Problem, rows: list[Atom], box: Interval, method: str | Crown) -> set[Atom]:
+def _refuted(problem: Problem, rows: list[Atom], method: str | Crown) -> set[Atom]:
     """Refute by upper bounds of the rows themselves, the last layers merged into them."""
-    region = Box(box.lower, box.upper)
-    upper = row_bounds(problem.network.program, region, *rows_of(rows, problem), method, problem.soundness)
+    upper = row_bounds(problem.network.program, problem.region, *rows_of(rows, problem), method, problem.soundness)
     return {row for row, bound in zip(rows, upper.tolist(), strict=True) if bound <= 0}
 
 

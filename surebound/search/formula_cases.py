@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from surebound.graph import Program
+from surebound.norm_ball import Ball
 from surebound.numerics import Soundness
-from surebound.region import Box, Region
+from surebound.region import Region
 from surebound.search.boxes import bounds_by_box
 from surebound.search.branch_and_bound import Options
 from surebound.search.cases import Case, boxes_of
@@ -72,9 +73,8 @@ def _tell(certify: Certify, cases: Cases, state: State) -> None:
 def _questions(
     problem: Problem, asked: FormulaCases, state: State, seed: int, seconds: float, certify: bool
 ) -> Questions:
-    whole = problem.whole
     return Questions(
-        Box(whole.lower, whole.upper), asked, torch.from_numpy(state.margins).unsqueeze(0), torch.zeros(1).long(),
+        problem.region, asked, torch.from_numpy(state.margins).unsqueeze(0), torch.zeros(1).long(),
         problem.soundness, seed, seconds, certify,
     )  # fmt: skip
 
@@ -94,7 +94,7 @@ def _stages(names: Sequence[str], problem: Problem, certify: bool, boxes: bool) 
     if "branch-and-bound" in names or splits:
         options = Options(seconds=math.inf, reals=mode is Soundness.REAL)
         chosen.append(BranchAndBound(options, () if "branch-and-bound" in names else splits))
-    return [*chosen, MixedInteger()] if "mip" in names else chosen
+    return [*chosen, MixedInteger()] if "mip" in names and problem.ball is None else chosen  # programs know boxes
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +123,8 @@ class FormulaCases:
             c[i, row], d[i, row] = rows_of([each for case in members for each in case.rows], problem)
         # A case without rows holds everywhere in its box.
         d[torch.tensor([not case.rows for case in members]), 0] = 1.0
-        return cls(Cases(c, d, *outer, at), inner, judge)
+        whole = problem.whole
+        return cls(Cases(c, d, *outer, at, whole if isinstance(whole, Ball) else None), inner, judge)
 
     def bounds(self, program: Program, region: Region, method: str, mode: Soundness) -> Tensor:
         """Bound every case by its smallest row's bound: (1, N)."""

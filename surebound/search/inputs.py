@@ -17,10 +17,12 @@ from torch import Tensor
 
 from surebound.attack.climb import climb, smallest_row
 from surebound.bounds.linear.backward import Relaxed
+from surebound.bounds.linear.ball import outside
 from surebound.bounds.linear.intermediate import relax
 from surebound.certificates.evidence import BoxRecorder, Evidence
 from surebound.graph import Program
 from surebound.interval import Interval
+from surebound.norm_ball import Ball
 from surebound.numerics import proved
 from surebound.region import project
 from surebound.search.branch_and_bound import Tree
@@ -129,7 +131,7 @@ class InputSplitter:
             tree.end = began
             return batch
         tree.seen += max(len(batch), SMALLEST_ROUND)
-        cases, box = self._question.cases[batch.case], Interval(batch.lower, batch.upper_end)
+        cases, box = self._question.cases[batch.case], self._question.cases.cut(batch.lower, batch.upper_end)
         relaxed = self._relaxed(box)
         found = relaxed.evaluate(cases.c, cases.finite_d)
         parts = _places(batch)[1] if self._dear else len(batch)
@@ -140,6 +142,8 @@ class InputSplitter:
         upper = torch.fmin(mixed, alone)
         if relaxed.infeasible is not None:
             upper = torch.where(relaxed.infeasible, -torch.inf, upper)
+        if isinstance(box, Ball):
+            upper = torch.where(outside(box), -torch.inf, upper)
         batch = Boxes(batch.lower, batch.upper_end, batch.case, upper)
         done = proved(upper)
         tree.settle(batch[done])
@@ -163,7 +167,7 @@ class InputSplitter:
         _, place = torch.unique(ends, dim=0, return_inverse=True)  # (N,)
         first = torch.full((len(ends),), len(ends)).scatter_reduce(0, place, torch.arange(len(ends)), "amin")
         first = first[: int(place.max()) + 1]
-        return relax(self._program, box.select(lambda v: v[first]), mode, own=True).select(place)
+        return relax(self._program, box.take(first), mode, own=True).select(place)
 
     def _attacked(self, batch: Boxes, slope: Tensor) -> Tensor | None:
         cases, confirm = self._question.cases[batch.case], self._question.confirm

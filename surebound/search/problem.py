@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from surebound.graph import ImportedNetwork
 from surebound.interval import Interval
+from surebound.norm_ball import Ball, NormBall
 from surebound.numerics import Soundness, outer_float32
+from surebound.region import Box, Region
 from surebound.spec.formula import Formula
 
 
@@ -28,6 +30,9 @@ class Problem:
     upper: tuple[Fraction, ...]
     formula: Formula  # what else must hold
     soundness: Soundness  # which executions a proof must cover
+    ball: NormBall | None = field(
+        default=None, kw_only=True
+    )  # of one example, around which the box lies: nothing else is asked about
 
     def box(self, lower: Sequence[Fraction], upper: Sequence[Fraction]) -> Interval:
         """Return a box of float32 numbers (1, *input) that contains the exact one, rounded to nearest or not."""
@@ -37,8 +42,15 @@ class Problem:
 
     @functools.cached_property
     def whole(self) -> Interval:
-        """Return the box of float32 numbers (1, *input) that contains all inputs asked about."""
-        return self.box(self.lower, self.upper)
+        """Return the box of float32 numbers (1, *input) that contains all inputs asked about; of a ball, with that."""
+        box = self.box(self.lower, self.upper)
+        ball = None if self.ball is None else self.ball.interval(self.soundness)
+        return ball.within(box) if isinstance(ball, Ball) else box
+
+    @property
+    def region(self) -> Region:
+        """Return all inputs asked about as a region of one example."""
+        return Box(self.whole.lower, self.whole.upper) if self.ball is None else self.ball
 
     @property
     def outputs(self) -> int:

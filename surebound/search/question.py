@@ -20,6 +20,7 @@ from surebound.certificates.evidence import Evidence
 from surebound.errors import BoundError
 from surebound.graph import Program
 from surebound.interval import Interval
+from surebound.norm_ball import Ball
 from surebound.numerics import Soundness, strictly_above
 from surebound.region import Region
 
@@ -51,18 +52,20 @@ class Cases:
     lower: Tensor  # (G, *input): boxes that contain every input asked about
     upper: Tensor  # (G, *input)
     box: Tensor  # (N,) int64: the box of each case
+    ball: Ball | None = None  # (1, *input): the inputs asked about, of the norm l1 or l2; boxes are cut out of it
 
     @classmethod
     def over(cls, box: Interval, c: Tensor, d: Tensor, strict: Tensor | None = None) -> Cases:
         """Make cases over one box (1, *input); ``strict`` (N, S): rows that may not be 0, all by default."""
         d = d.double() if strict is None else torch.where(strict, d.double(), strictly_above(d.double()))
-        return cls(c, d, box.lower, box.upper, torch.zeros(len(c), dtype=torch.int64))
+        ball = box if isinstance(box, Ball) and box.norm in (1, 2) else None
+        return cls(c, d, box.lower, box.upper, torch.zeros(len(c), dtype=torch.int64), ball)
 
     def __len__(self) -> int:
         return len(self.c)
 
     def __getitem__(self, index: Tensor) -> Cases:
-        return Cases(self.c[index], self.d[index], self.lower, self.upper, self.box[index])
+        return dataclasses.replace(self, c=self.c[index], d=self.d[index], box=self.box[index])
 
     @property
     def valid(self) -> Tensor:
@@ -85,8 +88,15 @@ class Cases:
             yield number, (self.box == number).nonzero()[:, 0]
 
     def interval(self, number: int) -> Interval:
-        """Return one of the boxes: (1, *input)."""
-        return Interval(self.lower[number : number + 1], self.upper[number : number + 1])
+        """Return one of the boxes (1, *input), or what it cuts out of the ball."""
+        return self.cut(self.lower[number : number + 1], self.upper[number : number + 1])
+
+    def cut(self, lower: Tensor, upper: Tensor) -> Interval:
+        """Return the inputs asked about between ends (M, *input), boxes within those of the cases."""
+        box = Interval(lower, upper)
+        if self.ball is None:
+            return box
+        return self.ball.within(box, self.ball.origin.expand(len(lower), *lower.shape[1:]))
 
     def smallest(self, z: Tensor) -> Tensor:
         """Return the smallest row of each case (N,) at outputs z (N, K) or (1, K)."""

@@ -18,11 +18,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from surebound.attack.box import InnerBox
 from surebound.errors import InputError, RegionError, SpecError
 from surebound.graph import forward, program_of
 from surebound.graph.fit import evaluating
 from surebound.graph.runs import Runs, assemble
-from surebound.norm_ball import NormBall
+from surebound.norm_ball import L1Ball, L2Ball, NormBall
 from surebound.numerics import Soundness, exact_fraction
 from surebound.region import Box, Region, check_region
 from surebound.search.agreement import check_agreement
@@ -54,7 +55,8 @@ def decide(
     ``tolerance=True`` lets it count (never as float-sound).
     ``certificates``: a directory for a file per proof, which ``surebound check`` confirms (docs/certificates.md).
     ``timeout``: seconds per example. A witness (C, H, W) is a point of the region; where a specification speaks of two
-    points (``Spec.monotone``) it is x and then the others, (2, C, H, W).
+    points (``Spec.monotone``) it is x and then the others, (2, C, H, W). Balls of the norms l2 and l1 go through all
+    stages but "mip".
 
     >>> net = nn.Linear(2, 2, bias=False).requires_grad_(False)
     >>> _ = net.weight.copy_(torch.tensor([[1.0, 1.0], [1.0, -1.0]]))
@@ -67,6 +69,8 @@ def decide(
     'robust'
     """
     specs = _checked(model, region, spec, stages, timeout)
+    if certificates is not None and isinstance(region, NormBall):
+        raise InputError(f"certificates speak of boxes and l-infinity balls, not of {region}: leave certificates out")
     mode = Soundness.of(soundness)
     if mode is Soundness.NONE:
         raise InputError("soundness='none' proves nothing; give 'deployed' or 'real'")
@@ -92,6 +96,7 @@ class _Example:
         self._shape = region.reference.shape
         low, high = ends(region)
         places = [entry for _, entry in runs.free]
+        ball = region if isinstance(region, NormBall) and region.eps > 0 else None
         self._problem = Problem(
             runs.network,
             runs.inputs,
@@ -100,7 +105,11 @@ class _Example:
             (*high, *(high[i] for i in places)),
             opposite(runs.formula),
             mode,
+            ball=ball,
         )
+        if ball is not None and runs.free:
+            raise RegionError("a specification of two points is decided over boxes: give sb.LinfBall or sb.Box")
+        self._inside = None if ball is None else InnerBox.of(ball)
         self._witness: Tensor | None = None
 
     def certifies(self, path: Path, number: int) -> Certify:
@@ -130,6 +139,8 @@ class _Example:
         """Is the property violated at a merged input (1, *input), by what the networks themselves compute there?"""
         if not bool(x.isfinite().all()):
             return False
+        if self._inside is not None:
+            x = self._inside.settled(x.reshape(self._shape))
         points = self._runs.points(x, self._shape)
         outputs: dict[Run, list[float]] = {}
         values: dict[int, float] = {}
@@ -170,7 +181,7 @@ def ends(region: Region) -> tuple[list[Fraction], list[Fraction]]:
             raise RegionError("the region reaches infinity; every input needs finite bounds")
         return [Fraction(value) for value in found[0]], [Fraction(value) for value in found[1]]
     if isinstance(region, NormBall):
-        raise RegionError(f"{region} has no ends")
+        return ends(region.box)
     middle = [Fraction(value) for value in region.x.double().reshape(-1).tolist()]
     radii = [region.eps] * len(middle)
     if region.scale is not None:
@@ -190,15 +201,17 @@ def _checked(model: nn.Module, region: Region, spec: object, stages: Sequence[st
     if not isinstance(model, nn.Module):
         raise InputError(f"the model is a {type(model).__name__}; give a torch.nn.Module")
     check_region(region, empty=True)
-    if isinstance(region, NormBall):
+    if isinstance(region, NormBall) and not isinstance(region, L1Ball | L2Ball):
         raise RegionError(
-            f"decide takes boxes, not {region}; sb.worst_margins proves over it and sb.attack searches it"
+            f"decide takes boxes and balls, not {region}; sb.worst_margins proves over it and sb.attack searches it"
         )
     if region.reference.dtype != torch.float32:
         raise InputError(f"the region is {region.reference.dtype}; decisions are about float32 networks")
     unknown = [stage for stage in stages if stage not in (*STAGES, *SPLITS)]
     if unknown or not stages or isinstance(stages, str):
         raise InputError(f"stages={stages!r}; give one or more of {', '.join((*STAGES, *SPLITS))}")
+    if isinstance(region, NormBall) and tuple(stages) == ("mip",):
+        raise RegionError(f"programs know boxes, not {region}; leave stages out, or give 'branch-and-bound'")
     if not timeout > 0:
         raise InputError(f"timeout={timeout}; give seconds per example, more than 0")
     return _specs(model, region, spec)

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from surebound.errors import InputError, nearest
-from surebound.norm_ball import L1Ball, L2Ball, NormBall
+from surebound.norm_ball import NormBall
 from surebound.numerics import exact_fraction
 from surebound.pixel_ball import L0Ball
-from surebound.region import LinfBall
+from surebound.region import BALLS, LinfBall
 from surebound.threats.patches import Patched, patch_points
 from surebound.threats.transforms import (
     Blur,
@@ -29,9 +29,6 @@ from surebound.threats.transforms import (
     Translation,
     Zoom,
 )
-
-#: Balls in pixel space.
-BALLS: dict[str, type[LinfBall | L2Ball | L1Ball]] = {"linf": LinfBall, "l2": L2Ball, "l1": L1Ball}
 
 #: Changes by one or two parameters.
 TRANSFORMS: dict[str, type[Transform]] = {

@@ -54,7 +54,7 @@ def make_task(
         held_out=None if held_out is None else examples_of(held_out, "held_out", device),
         augment=augment,
         clip=clip,
-        evaluation=evaluation or Evaluation(radii=(plan.eps_train,) if plan.eps_train else ()),
+        evaluation=evaluation or Evaluation(radii=(plan.eps_train,) if plan.eps_train else (), norm=plan.norm),
         optimiser=optimiser,
         scheduler=scheduler,
     )

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from surebound.attack import attack
 from surebound.attack.methods import PGD
 from surebound.bounds.margins import worst_margins
-from surebound.errors import ConfigError
+from surebound.errors import ConfigError, nearest
 from surebound.graph import forward
 from surebound.graph.fit import evaluating
 from surebound.numerics import Soundness, exact_fraction
-from surebound.region import LinfBall
+from surebound.region import BALLS, Region
 from surebound.spec import check_labels
 from surebound.train.distributed import ALONE, Group
 from surebound.train.examples import Examples
@@ -41,11 +41,14 @@ class Evaluation:
     pgd_restarts: int = 1
     pgd_images: int = 200
     batch_size: int = 250
+    norm: str = "linf"  # of the balls of these radii: linf, l2 or l1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "radii", tuple(exact_fraction(r, "radii") for r in self.radii))
         if any(r < 0 for r in self.radii):
             raise ConfigError(f"radii must be 0 or more, got {', '.join(map(str, self.radii))}")
+        if self.norm not in BALLS:
+            raise ConfigError(f"norm = {self.norm!r}{nearest(self.norm, BALLS)}; give one of {', '.join(BALLS)}")
         least = {"every": 0, "images": 1, "pgd_steps": 0, "pgd_restarts": 1, "pgd_images": 1, "batch_size": 1}
         for key, minimum in least.items():
             value = getattr(self, key)
@@ -68,14 +71,16 @@ class Errors:
     attacked: dict[Fraction, float]  # radius -> share misclassified under attack, of `attacked_images`
     attacked_images: int
     soundness: str
+    norm: str = "linf"
 
     def record(self) -> dict[str, object]:
-        """Plain values for JSON; radii as exact strings."""
+        """Plain values for JSON; radii as exact strings. Of other norms they have other keys: nobody mixes them up."""
+        of = "" if self.norm == "linf" else f"_{self.norm}"
         return {
             "images": self.images,
             "clean_error": self.clean,
-            "verified_error": {str(r): v for r, v in self.verified.items()},
-            "pgd_error": {str(r): v for r, v in self.attacked.items()},
+            f"verified_error{of}": {str(r): v for r, v in self.verified.items()},
+            f"pgd_error{of}": {str(r): v for r, v in self.attacked.items()},
             "pgd_images": self.attacked_images,
             "soundness": self.soundness,
         }
@@ -107,7 +112,7 @@ def measure(
             clean = misclassified(outputs, y)  # (B,)
             wrong[0] += clean.sum()
             for i, radius in enumerate(evaluation.radii):
-                balls = LinfBall(x, radius, clip)
+                balls = BALLS[evaluation.norm](x, radius, clip)
                 open_ = clean | _unproved(model, balls, y, soundness)
                 wrong[1 + i] += open_.sum()
                 k = max(0, min(attacked - first, len(y)))
@@ -126,6 +131,7 @@ def measure(
         attacked={r: v / attacked for r, v in zip(evaluation.radii, rest[n:], strict=True) if attacked},
         attacked_images=attacked,
         soundness=soundness.value,
+        norm=evaluation.norm,
     )
 
 
@@ -137,7 +143,7 @@ def _shared(split: Examples, count: int, batch_size: int, group: Group) -> Itera
             yield first, x, y
 
 
-def _unproved(model: nn.Module, balls: LinfBall, y: Tensor, soundness: Soundness) -> Tensor:
+def _unproved(model: nn.Module, balls: Region, y: Tensor, soundness: Soundness) -> Tensor:
     with torch.no_grad():
         margins = worst_margins(model, balls, y, soundness=soundness)  # (B, K)
     return unproved(margins, y)

@@ -21,13 +21,14 @@ from surebound.graph import Program, forward, program_of
 from surebound.graph.fit import evaluating
 from surebound.kernels import keep_memory
 from surebound.numerics import Soundness
+from surebound.region import BALLS
 from surebound.spec import check_labels
 from surebound.train.average import WeightAverage
 from surebound.train.checkpoint import Checkpoint
 from surebound.train.clock import Clock
 from surebound.train.evaluate import Errors, measure
 from surebound.train.initialise import affine_layers
-from surebound.train.methods.base import Batch, Loss
+from surebound.train.methods.base import Batch, Loss, check_norm
 from surebound.train.observe import Progress
 from surebound.train.optimise import add_l1_gradient
 from surebound.train.parts import add_gradients
@@ -48,6 +49,7 @@ class Loop:
         group, plan = self.around.group, task.plan
         if task.method.robust and plan.eps_train == 0:
             raise ConfigError(f"the method {task.method.name!r} needs a positive eps_train, got 0")
+        check_norm(task.method, plan.norm)
         self.order = BatchOrder(len(task.train), plan.batch_size, plan.seed, rank=group.rank, world_size=group.size)
         self.parameters = [p for p in task.model.parameters() if p.requires_grad]
         if not self.parameters:
@@ -175,6 +177,7 @@ class Loop:
                 step=step,
                 generator=generator,
                 clip=task.clip,
+                norm=getattr(BALLS[task.plan.norm], "norm", None),
                 traced=self.program,
                 statistics=self.statistics,
                 partner=self.partner,

@@ -8,6 +8,7 @@ from typing import Self
 
 from surebound.errors import ConfigError, nearest
 from surebound.numerics import exact_fraction
+from surebound.region import BALLS
 from surebound.train.average import Averaging
 from surebound.train.optimise import OPTIMISERS
 from surebound.train.schedules import SHAPES, Constant, Ramp, Schedule, Staircase, Triangle
@@ -50,6 +51,7 @@ class Plan:
     averaging: Averaging | None = None
     accumulate: int = 1  # parts of a batch
     sync_batch_norm: bool = False  # statistics of the whole batch, over all processes
+    norm: str = "linf"  # of the balls of radius eps_train: linf, l2 or l1
     cycle: bool = False  # one cycle of the rate, up to learning_rate and down again, instead of decays
 
     def __new__(cls, *args: object, **given: object) -> Self:
@@ -76,6 +78,8 @@ class Plan:
             raise ConfigError(
                 f"accumulate = {self.accumulate} parts of a batch of {self.batch_size}: give at most one per example"
             )
+        if self.norm not in BALLS:
+            raise ConfigError(f"norm = {self.norm!r}{nearest(self.norm, BALLS)}; give one of {', '.join(BALLS)}")
         for key in ("eps_train", "eps_start", "warmup", "ramp", "weight_decay", "l1"):
             if not getattr(self, key) >= 0:
                 raise ConfigError(f"{key} must be 0 or more, got {getattr(self, key)}")

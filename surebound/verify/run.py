@@ -15,7 +15,7 @@ from surebound.certificates.directory import CertificateDirectory, certificate_n
 from surebound.errors import InputError, RegionError, StoreError
 from surebound.graph import forward, program_of
 from surebound.graph.fit import evaluating
-from surebound.norm_ball import NormBall
+from surebound.norm_ball import L1Ball, L2Ball, NormBall
 from surebound.numerics import TRACE_TOLERANCE
 from surebound.region import LinfBall, check_region, warn_if_wide
 from surebound.rules import check_supported
@@ -76,7 +76,8 @@ def verify(
     reference:   Gowal et al. 2018, section 4
 
     ``region``: a ball around every image, or a list of balls around the same images, one per radius. Radii per
-    coordinate are those of all images. Balls of other norms go through the stages of bounds and attacks alone.
+    coordinate are those of all images. Balls of the norms l2 and l1 go through bounds, attacks and branch and bound,
+    regions of few pixels through bounds and attacks alone.
     ``indices`` chooses examples; ``timeout`` is seconds per example and stage. ``jobs`` starts that many worker
     processes; None works in this one. (More than one, for a network whose class is defined in the script itself, need
     the script's entry under ``if __name__ == "__main__":``.)
@@ -101,7 +102,8 @@ def verify(
             "radii per coordinate sb.decide(model, ball, labels, certificates=...) writes them"
         )
     steps = find_cascade(cascade)
-    steps = steps.for_norms() if isinstance(balls[0], NormBall) else steps
+    if isinstance(balls[0], NormBall):
+        steps = steps.for_norms(searched=isinstance(balls[0], L1Ball | L2Ball))
     steps.check()
     chosen = checked(model, steps, images, labels, indices, timeout, jobs)
     if cluster is not None:

@@ -77,3 +77,41 @@ def points_of(ball: sb.L2Ball | sb.L1Ball, count: int, seed: int = 0) -> list[Te
         held = ball.contains(point).reshape(-1, *([1] * (x.dim() - 1)))
         found.append(torch.where(held, point, shrunk))
     return found
+
+
+def exact_maximum(net: nn.Sequential, ball: sb.L2Ball | sb.L1Ball, row: Tensor) -> float:
+    """Maximise row.z over one ball of two inputs, z of a network of one hidden ReLU layer; in float64.
+
+    The network is linear between the lines where a ReLU's input is 0, so that the maximum lies where two lines meet,
+    lines of the clip range and of an l1 ball among them, or on the circle: where a line meets it, or where a linear
+    piece is largest on all of it.
+    """
+    first, last = net[0], net[2]
+    w, b = first.weight.double(), first.bias.double()
+    o, eps = ball.x.double()[0], float(ball.eps)
+    lines = [(a, -c) for a, c in zip(w, b.tolist(), strict=True)]  # a.x = c
+    if ball.clip is not None:
+        lines += [(torch.eye(2).double()[i], float(end)) for i in (0, 1) for end in ball.clip]
+    signs = [torch.tensor(s).double() for s in ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0))]
+    if ball.norm == 1:
+        lines += [(s, float(s @ o) + eps) for s in signs]
+    found = [o]
+    for i, (a, c) in enumerate(lines):
+        for other, end in lines[:i]:
+            both = torch.stack([a, other])
+            if abs(float(torch.linalg.det(both))) > 1e-12:
+                found.append(torch.linalg.solve(both, torch.tensor([c, end], dtype=torch.float64)))
+        gap = (c - float(a @ o)) / float(a.norm())  # how far the line is from the middle
+        if ball.norm == 2 and abs(gap) < eps:
+            foot, along = o + a / a.norm() * gap, torch.stack([-a[1], a[0]]) / a.norm()
+            found += [foot + side * math.sqrt(eps * eps - gap * gap) * along for side in (1, -1)]
+    if ball.norm == 2:
+        pieces = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * len(w)).double().reshape(-1, len(w))
+        slopes = ((row.double() @ last.weight.double()) * pieces) @ w  # (2^U, 2)
+        found += [o + eps * slope / slope.norm() for slope in slopes if float(slope.norm()) > 0]
+    points = torch.stack(found)
+    inside = (points - o).norm(p=ball.norm, dim=1) <= eps + 1e-9
+    if ball.clip is not None:
+        inside &= ((points >= ball.clip[0] - 1e-9) & (points <= ball.clip[1] + 1e-9)).all(1)
+    hidden = (points[inside] @ w.t() + b).clamp(min=0)
+    return float(((hidden @ last.weight.double().t() + last.bias.double()) @ row.double()).max())

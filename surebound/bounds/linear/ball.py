@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from surebound.norm_ball import Ball
-from surebound.numerics import Soundness, round_up, several_sums, tiny
+from surebound.numerics import Soundness, by_rows, round_up, several_sums, tiny
 from surebound.pixel_ball import PixelBox
 
 
@@ -54,12 +54,47 @@ def _paid(best: Tensor, size: Tensor, count: int, mode: Soundness, dtype: torch.
     return round_up(best + (size * several_sums(count + 64, 8) + tiny(torch.float64) * count), dtype)
 
 
+def outside(ball: Ball) -> Tensor:
+    """Say which boxes (B, ...) surely have no point of their ball: (B,) bool."""
+    origin = by_rows(ball.origin.double())
+    low, high = (by_rows(end.double()) - origin for end in (ball.lower, ball.upper))
+    nearest = torch.clamp(torch.zeros_like(low), low, high).abs()  # of every coordinate, but for rounding
+    size = nearest.sum(1) if ball.norm == 1 else nearest.square().sum(1)
+    most = ball.reach if ball.norm == 1 else ball.reach * ball.reach
+    lost = (size + (origin.abs() + origin.square()).sum(1)) * several_sums(low.shape[1] + 16, 8) + tiny(torch.float64)
+    return size - lost > most
+
+
+def ball_corner(a: Tensor, ball: Ball) -> Tensor:
+    """Return a point (N, n) of one ball (1, n) where a.x, a (N, n), is about largest: where to look, and no proof."""
+    wide, origin = a.double().unsqueeze(1), ball.origin.double()  # (N, 1, n), (1, n)
+    low, high = ball.lower.double() - origin, ball.upper.double() - origin
+    free = torch.where(wide > 0, high, -low).clamp(min=0)
+    if ball.norm == 2:
+        t = torch.clamp(wide / (2 * _multiplier(wide, low, high, ball)).unsqueeze(2), low, high).nan_to_num(0.0)
+        size = t.norm(dim=2, keepdim=True)
+        t = torch.where(size > ball.reach, t * (ball.reach / size), t)
+    else:
+        gain, order = (wide.abs() * (free > 0)).sort(dim=2, descending=True)
+        room = free.gather(2, order) * (gain > 0)
+        moved = torch.minimum(room, (ball.reach - (room.cumsum(2) - room)).clamp(min=0))
+        t = torch.zeros_like(wide).scatter(2, order, moved) * wide.sign()
+    return torch.clamp(origin + t[:, 0], ball.lower.double(), ball.upper.double()).to(a.dtype)
+
+
 def _multiplier(a: Tensor, low: Tensor, high: Tensor, ball: Ball) -> Tensor:
     """Choose the multiplier (S, B): that of the ball alone, then with the entries that the box stops left out."""
     free = torch.where(a > 0, high, -low)  # (S, B, n): how far each entry may go
     if ball.norm == 1:
-        most: Tensor = torch.where(free > 0, a.abs(), torch.zeros_like(a)).amax(2)
-        return most
+        gains = torch.where(free > 0, a.abs(), torch.zeros_like(a))
+        if bool((free >= ball.reach).all()):
+            return gains.amax(2)
+        # The dearest entries as far as the box lets them: the gain of the one that uses up the reach is the multiplier.
+        ordered, order = gains.sort(dim=2, descending=True)
+        used = free.clamp(min=0).gather(2, order).cumsum(2)
+        last = (used < ball.reach).sum(2, keepdim=True)
+        ordered = torch.cat([ordered, torch.zeros_like(ordered[..., :1])], 2)
+        return ordered.gather(2, last).squeeze(2)
     square = ball.reach * ball.reach  # infinite for a huge radius, where ** raises
     stopped, left = free <= 0, torch.full(a.shape[:2], square, dtype=a.dtype, device=a.device)
     best: Tensor = a.masked_fill(stopped, 0.0).norm(dim=2) / (2 * ball.reach)

@@ -37,7 +37,7 @@ def reduce_entry(relaxed: Relaxed, source: str, place: int, sign: int, memory: i
         layers = reduction.layers_of(part)
         rows = reduction.rows_at(part, source, torch.tensor([place]), layers)
         box = relaxed.bounds[relaxed.program.graph.input]
-        whole = Reduced(box.lower[0].flatten(), box.upper[0].flatten(), layers, rows if sign > 0 else _negated(rows))
+        whole = Reduced.of(box, layers, rows if sign > 0 else _negated(rows))
         return Patterns(whole).part(torch.zeros(1, dtype=torch.int64))
 
 

@@ -18,6 +18,8 @@ from functools import cached_property
 from torch import Tensor
 
 from surebound.bounds.reduced.matrix import Matrix, matrix_of
+from surebound.interval import Interval
+from surebound.norm_ball import Ball
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +94,22 @@ class Reduced:
     upper: Tensor
     layers: tuple[Layer, ...]
     outputs: Rows  # of a specification
+    ball: Ball | None = None  # (1, n): the inputs that are asked about, of the norm l1 or l2, inside of the box
+
+    @classmethod
+    def of(cls, box: Interval, layers: tuple[Layer, ...], outputs: Rows) -> Reduced:
+        """Make a reduced network over one box (1, ...) or ball."""
+        ball = None
+        if isinstance(box, Ball) and box.norm in (1, 2):
+            ball = box.within(Interval(box.lower.flatten(1), box.upper.flatten(1)), box.origin.flatten(1))
+        return cls(box.lower[0].flatten(), box.upper[0].flatten(), layers, outputs, ball)
+
+    def ball_of(self, inputs: Tensor) -> Ball | None:
+        """Return the ball that some of the inputs (m,) lie in: one of the same radius."""
+        if self.ball is None:
+            return None
+        box = Interval(self.ball.lower[:, inputs], self.ball.upper[:, inputs])
+        return self.ball.within(box, self.ball.origin[:, inputs])
 
     @property
     def wide(self) -> bool:

@@ -56,6 +56,7 @@ class Patterns:
             reduced,
             lower=reduced.lower[inputs],
             upper=reduced.upper[inputs],
+            ball=reduced.ball_of(inputs),
             layers=tuple(layer for layer in layers if len(layer)),
             outputs=outputs.over(columns),
         )

@@ -14,10 +14,11 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from surebound.bounds.linear.ball import ball_corner, ball_maximum
 from surebound.bounds.reduced.matrix import Matrix
 from surebound.bounds.reduced.network import Layer, Reduced, Rows
 from surebound.interval import Interval
-from surebound.numerics import nothing_known, round_up, several_sums, slightly_up, tiny
+from surebound.numerics import Soundness, nothing_known, round_up, several_sums, slightly_up, tiny
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +88,8 @@ class Passes:
         self.dtype = dtype
         self.lower, self.upper_end = reduced.lower.to(dtype), reduced.upper.to(dtype)
         self.inputs = len(reduced.lower)
+        ends = Interval(self.lower.unsqueeze(0), self.upper_end.unsqueeze(0))
+        self.ball = None if reduced.ball is None else reduced.ball.within(ends)
         self.outputs = _in(reduced.outputs, dtype)
         largest = [torch.maximum(self.lower.abs(), self.upper_end.abs())]
         self.layers: list[_Layer] = []
@@ -179,13 +182,21 @@ class Passes:
         return Pass(work[:, : self.inputs], work[:, self.inputs :], through, offset, size, {})
 
     def corner(self, found: Pass) -> Tensor:
-        """Return the input (N, n) where the bound is attained."""
+        """Return the input (N, n) where the bound is attained; in a ball, about."""
+        if self.ball is not None:
+            return ball_corner(found.a, self.ball)
         return torch.where(found.a > 0, self.upper_end, self.lower)
 
     def upper(self, found: Pass) -> Tensor:
         """Return the bounds (N,). In float64 they cover all roundings of the pass, many times over."""
-        positive = found.a.clamp(min=0)
-        return self.sound_offset(found) + positive @ self.upper_end + (found.a - positive) @ self.lower
+        positive, offset = found.a.clamp(min=0), self.sound_offset(found)
+        best = offset + positive @ self.upper_end + (found.a - positive) @ self.lower
+        if self.ball is None:
+            return best
+        mode = Soundness.NONE if found.size is None else Soundness.DEPLOYED  # what it pays for is its own sums
+        with torch.no_grad():
+            own = ball_maximum(found.a.unsqueeze(1), self.ball, offset.unsqueeze(1), mode)
+        return torch.fmin(best, own[:, 0].to(best))
 
     def sound_offset(self, found: Pass) -> Tensor:
         """Return the offsets (N,) plus the rounding error bound of the pass and of its maximum over the box."""

@@ -94,7 +94,7 @@ def _reduce(
     a, above = relaxed.rows(c.unsqueeze(0), offsets.unsqueeze(0))
     _, below = relaxed.rows(-c.unsqueeze(0), -offsets.unsqueeze(0))
     outputs = found.rows(relaxed, program.graph.output, a, layers, torch.cat([above, below]))
-    return Reduced(box.lower[0].flatten(), box.upper[0].flatten(), layers, outputs), relaxed
+    return Reduced.of(box, layers, outputs), relaxed
 
 
 @dataclass
@@ -121,7 +121,7 @@ class Reduction:
         place = where.flatten().nonzero()[:, 0]
         rows = self.rows_at(relaxed, source, place, layers)
         box = relaxed.bounds[relaxed.program.graph.input]
-        reduced = Reduced(box.lower[0].flatten(), box.upper[0].flatten(), layers, rows)
+        reduced = Reduced.of(box, layers, rows)
         like = relaxed.bounds[source].lower
         lower, upper = torch.full_like(like, -math.inf).flatten(), torch.full_like(like, math.inf).flatten()
         for index, part in parts(reduced, tiles(place, like.shape)):

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surebound.bounds.constants import environment
+from surebound.bounds.constants import Constants, environment
 from surebound.bounds.elision import Tail, affine_tail, margins_from
+from surebound.bounds.first_sums import first_sums
 from surebound.bounds.interval import apply_rule
 from surebound.bounds.training.chains import Chain, plan
 from surebound.bounds.training.joint import Joint
@@ -18,8 +19,9 @@ from surebound.errors import BoundError
 from surebound.graph import Graph, Node, Program, once_per_graph
 from surebound.graph.program import resolve, resolve_kwargs
 from surebound.graph.walk import Env, forward
-from surebound.interval import Interval
+from surebound.interval import Interval, intersect
 from surebound.kernels.balance import stable_moments
+from surebound.norm_ball import Ball
 from surebound.numerics import Soundness
 from surebound.rules import BatchNorm, Context, check_supported, find, layer_of
 from surebound.rules.fused import Block, run
@@ -72,6 +74,7 @@ def training_pass(
     eps: float,
     *,
     clip: tuple[float, float] | None = (0.0, 1.0),
+    norm: int | None = None,
     point: Tensor | None = None,
     clean: bool = True,
     bounds: bool = True,
@@ -84,6 +87,8 @@ def training_pass(
 ) -> TrainingPass:
     """Compute clean logits and worst-case margins of a batch x (B, ...) with labels (B,) at radius ``eps``.
 
+    norm: 1 or 2, for balls of the norm l1 or l2: layers that sum the input itself are bounded by the dual norm, as in
+    bounds/first_sums.py; None: l-infinity.
     point: inputs (B, ...), for example attacked ones, that take the place of the clean images: the logits are those
     there, and so are the statistics of the batch. The boxes stay around x.
     batch_statistics: BatchNorm uses the statistics of the clean batch and updates its running ones, as
@@ -99,8 +104,11 @@ def training_pass(
     tail = affine_tail(program) if elide else Tail(program.graph.output, ())
     batch = _Statistics(program, statistics) if batch_statistics else None
     visit = _Visitor(program, tail, batch, clean=clean, bounds=bounds, record=record, fast=fast)
-    start = Joint(x if point is None else point, _ball(x, eps, clip) if bounds else None)
-    values = visit.run(start, keep)
+    ball = _ball(x, eps, clip, norm) if bounds else None
+    if isinstance(ball, Ball):
+        skip = _changes if batch is not None else _never
+        visit.sums = first_sums(Constants(program), ball, Soundness.NONE, skip=skip)
+    values = visit.run(Joint(x if point is None else point, ball), keep)
     margins = None
     if bounds:
         inside = values[tail.start]
@@ -111,11 +119,21 @@ def training_pass(
     return TrainingPass(logits, margins, tuple(visit.recorded), kept, norms)
 
 
-def _ball(x: Tensor, eps: float, clip: tuple[float, float] | None) -> Interval:
+def _ball(x: Tensor, eps: float, clip: tuple[float, float] | None, norm: int | None) -> Interval:
     lower, upper = x - eps, x + eps
     if clip is not None:
         lower, upper = lower.clamp_(*clip), upper.clamp_(*clip)
-    return Interval(lower, upper)
+    box = Interval(lower, upper)
+    return box if norm is None or eps == 0 else Ball(box, x, eps, norm)
+
+
+def _changes(node: Node) -> bool:
+    """Does a call compute something else while the statistics of a batch are used?"""
+    return _norm(node) is not None
+
+
+def _never(_: Node) -> bool:
+    return False
 
 
 class _Statistics:
@@ -178,16 +196,24 @@ class _Visitor:
         self.blocks: Mapping[str, Chain] = {}
         self.recorded: list[Moments] = []
         self.doubled: Env = {}
+        self.sums: Mapping[str, Interval] = {}  # bounds of values over a ball of another norm, to intersect with
 
     def run(self, start: Joint, keep: Collection[str]) -> Env:
         """Compute values by name, those in ``keep`` among them: a Joint where they vary, the plain value elsewhere."""
         graph, wanted = self.program.graph, frozenset(keep) | {self.tail.start}
         norms = not keep and (self.statistics is None or self.statistics.shared is None)
-        found = plan(graph, wanted, self.outside, norms=norms, blocks=self.fast)
+        found = plan(graph, wanted.union(self.sums), self.outside, norms=norms, blocks=self.fast)
         self.blocks = found.blocks
         return forward(found.steps, {**self.program.parameters(), graph.input: start}, self._visit)
 
     def _visit(self, node: Node, env: Env) -> Any:
+        value = self._value(node, env)
+        if node.name not in self.sums or node.name in self.outside or not isinstance(value, Joint):
+            return value
+        clean = value.clean if self._wants_clean(node) else None
+        return Joint(clean, intersect(value.interval, self.sums[node.name]))
+
+    def _value(self, node: Node, env: Env) -> Any:
         if node.name in self.blocks:
             chain = self.blocks[node.name]
             return self._chain(chain, env[chain.calls[0].args[0].name], env)

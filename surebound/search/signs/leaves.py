@@ -15,8 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from surebound.bounds.linear.ball import ball_corner, ball_maximum
 from surebound.bounds.reduced.passes import Multipliers, Pass, Passes
 from surebound.bounds.reduced.targets import Targets
+from surebound.norm_ball import Ball
+from surebound.numerics import Soundness
 from surebound.search.signs.domains import Domains
 from surebound.solvers import MathProgram, SolverOutcome, SolverStatus
 
@@ -53,6 +56,8 @@ def settle(targets: Targets, leaf: Domains, solve: Solve) -> Leaf:
     program = None if upper <= 0 else _Program.of(targets, leaf)
     if program is None:
         return Leaf(upper, weights, betas)
+    if targets.passes.ball is not None:
+        return _in_ball(targets, leaf, program, targets.passes.ball, upper)
     outcome = solve(program.problem())
     if outcome.status is SolverStatus.INFEASIBLE:  # the signs alone contradict each other: say how
         duals = _contradiction(program.splits, program.lower, program.upper, upper, solve)
@@ -81,6 +86,36 @@ def _bound(targets: Targets, leaf: Domains, weights: Tensor, betas: Tensor) -> f
     row = targets.mixed(leaf.case, weights)
     m = replace(leaf.m, betas=betas)
     return float(targets.passes.upper(_pulled(targets.passes, row.a, row.offset, m, row.rounding_size)))
+
+
+def _in_ball(targets: Targets, leaf: Domains, program: _Program, ball: Ball, upper: float) -> Leaf:
+    """Bound the case of a leaf over a ball: the bound is convex in the splits' multipliers, and they are >= 0.
+
+    Its slope by a multiplier is what that multiplies, at the ball's point where the bound is attained (Danskin).
+    """
+    weights = leaf.weights[0, torch.from_numpy(program.valid)].double()
+    row, constant = weights @ torch.from_numpy(program.rows.matrix), weights @ torch.from_numpy(program.rows.constant)
+    matrix, offsets = torch.from_numpy(program.splits.matrix), torch.from_numpy(program.splits.constant)
+    best = torch.zeros(len(offsets), dtype=torch.float64)
+
+    def bound(betas: Vector) -> tuple[float, Vector]:
+        beta = torch.from_numpy(betas)
+        a = (row + beta @ matrix).reshape(1, 1, -1)
+        value = ball_maximum(a, ball, (constant + beta @ offsets).reshape(1, 1), Soundness.NONE)
+        point = ball_corner(a[0], ball)[0]
+        slope: Vector = (matrix @ point + offsets).numpy()
+        return float(value), slope
+
+    if len(best):
+        from scipy.optimize import minimize  # a second, which most queries do not need
+
+        limits = [(0.0, None)] * len(best)
+        found = minimize(bound, best.numpy(), jac=True, bounds=limits, method="L-BFGS-B", options={"maxiter": 200})
+        if bool(np.isfinite(found.x).all()):
+            best = torch.from_numpy(np.maximum(found.x, 0.0))
+    betas = best.unsqueeze(0)
+    point = ball_corner((row + best @ matrix).unsqueeze(0), ball)[0]
+    return Leaf(min(upper, _bound(targets, leaf, leaf.weights, betas)), leaf.weights, betas, point)
 
 
 def _sizes(duals: Vector) -> Tensor:

@@ -139,7 +139,7 @@ class SignSplitter:
         if not len(batch):
             return None
         tree.witness = self.attack(self.exact.passes.corner(found), batch.case)
-        if tree.witness is None and tree.seen >= PROGRAMS_AFTER:
+        if tree.witness is None and tree.seen >= PROGRAMS_AFTER and self.reduced.ball is None:  # programs know boxes
             batch, found, gaps = self._by_programs(batch, found, gaps)
         if tree.witness is not None or not len(batch):
             return batch if len(batch) else None
@@ -273,4 +273,5 @@ class SignSplitter:
         if not bool(proved(upper)) and tree.witness is None and tree.left > 0:
             tree.within_rounding = self.options.reals  # else a counterexample may still turn up elsewhere
             name = int(self._numbers[leaf.case])
-            tree.undecided = f"case {name}: a leaf's bound is {float(upper):.3g}, too close to 0 for its rounding"
+            why = "its rounding" if self.reduced.ball is None else "its rounding, or for what the ball was bounded by"
+            tree.undecided = f"case {name}: a leaf's bound is {float(upper):.3g}, too close to 0 for {why}"

@@ -31,6 +31,7 @@ class Batch:
     step: int
     generator: torch.Generator  # for whatever the method draws; seeded by run and step
     clip: tuple[float, float] | None = (0.0, 1.0)  # valid inputs, per coordinate
+    norm: int | None = None  # 1 or 2: of the balls, for methods with `balls = True`; None: l-infinity
     traced: Program | None = None
     statistics: Statistics | None = None  # of the whole batch, where processes share it (train/synchronise.py)
     partner: nn.Module | None = None  # what the method trains jointly with the network (`Method.partner`)
@@ -46,7 +47,7 @@ class Batch:
 
     def bounded(self, **options: Any) -> TrainingPass:
         """Bound the network over the batch's boxes; options are those of ``training_pass``."""
-        options = {"clip": self.clip, "statistics": self.statistics, **options}
+        options = {"clip": self.clip, "norm": self.norm, "statistics": self.statistics, **options}
         return training_pass(self.program, self.images, self.labels, self.epsilon, **options)
 
     def regularised(self, loss: Loss, regulariser: BoundRegulariser | None, done: TrainingPass) -> Loss:
@@ -94,6 +95,7 @@ class Method(ABC):
     bound_based: ClassVar[bool] = False  # wants `Batch.program`
     robust: ClassVar[bool] = False  # has a use for a radius: eps_train must be positive
     joint: ClassVar[bool] = False  # trains a partner of the network
+    balls: ClassVar[bool] = False  # knows balls of the norms l1 and l2: what it bounds is `Batch.bounded` alone
 
     @abstractmethod
     def loss(self, batch: Batch) -> Loss:
@@ -102,3 +104,12 @@ class Method(ABC):
     def partner(self, program: Program) -> nn.Module | None:
         """What is trained jointly with the network and is no part of it, in methods with `joint = True`; no draws."""
         return None
+
+
+def check_norm(method: Method, norm: str) -> None:
+    """Refuse to train by a method against balls of a norm that it does not know."""
+    if norm != "linf" and method.robust and not method.balls:
+        raise ConfigError(
+            f"the method {method.name!r} trains against l-infinity balls, not those of {norm}; give the method 'ibp', "
+            "or the norm 'linf'"
+        )

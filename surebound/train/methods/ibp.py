@@ -22,6 +22,7 @@ class IBP(Method):
     name: ClassVar[str] = "ibp"
     bound_based: ClassVar[bool] = True
     robust: ClassVar[bool] = True
+    balls: ClassVar[bool] = True
 
     objective: str = "cross_entropy"
     elide: bool = True
