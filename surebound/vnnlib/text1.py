@@ -134,7 +134,7 @@ class _Version1Reader:
             raise self._error(
                 f"declare-const {name[:40]} {kind[:40]}; 1.0 declares X_i and Y_j of type Real before any assertion"
             )
-        numbers, index = self._declared[letter], int(digits)
+        numbers, index = self._declared[letter], _index(digits)
         if index in numbers or index >= MOST_VARIABLES:
             raise self._error(f"{name[:40]} is declared twice or numbered too high")
         numbers.add(index)
@@ -217,7 +217,7 @@ class _Version1Reader:
         found = _VARIABLE.match(word)
         if found is None:
             return None
-        index = int(found[2])
+        index = _index(found[2])
         if index not in self._declared[found[1]]:
             raise self._error(f"line {self._line(word)}: {word[:40]} is used but not declared")
         element = index + (self._offset if found[1] == "Y" else 0)
@@ -245,6 +245,11 @@ class _Version1Reader:
 _UNITS = {1: number("1"), -1: number("-1")}
 
 
+def _index(digits: str) -> int:
+    """Read a variable's number; of so many digits it is too high, and Python may refuse to read them."""
+    return int(digits) if len(digits) < 20 else MOST_VARIABLES
+
+
 def _text(tree: object) -> str:
     """The first words of an expression."""
     words = list(itertools.islice(_words(tree), 13))
@@ -258,4 +263,4 @@ def _words(tree: object) -> Iterator[str]:
             yield from _words(each)
         yield ")"
     else:
-        yield str(tree)
+        yield "(...)" if isinstance(tree, Atom) else str(tree)

@@ -15,10 +15,13 @@ from torch import Tensor, nn
 import surebound as sb
 from surebound.bounds.linear.alpha import Adam
 from surebound.errors import InputError
+from surebound.interval import Interval
 from surebound.region import LinfBall
 from surebound.search import branch_and_bound
-from surebound.search.branch_and_bound import Options
+from surebound.search.branch_and_bound import Options, search
+from surebound.search.question import Cases, Question
 from surebound.search.record import Record
+from surebound.search.rule import SIGNS
 from surebound.search.signs import inner
 from surebound.search.stages import BranchAndBound, MixedInteger, PgdAttack, Stage
 from surebound.search.verdicts import Setting, decide, example_of
@@ -82,6 +85,19 @@ def test_agrees_with_every_activation_pattern(options: Options, seed: int) -> No
         (record,) = run(workspace, x, torch.tensor([0]), eps, BranchAndBound(options))
         assert record.verdict.status is Status.FALSIFIED
         check_witness(net, record, x, eps)
+
+
+def test_many_cases_without_a_relu_to_split_stay_open() -> None:
+    """Ninety-nine differences of equal outputs, by signs: there is nothing to relax, and nothing to prove."""
+    net = nn.Linear(3, 100).requires_grad_(False)
+    net.weight.data[:], net.bias.data[:] = net.weight.data[0].clone(), net.bias.data[0].clone()
+    rows = torch.eye(100)[1:].unsqueeze(1)
+    rows[:, :, 0] = -1
+    cases = Cases.over(Interval(torch.zeros(1, 3), torch.ones(1, 3)), rows, torch.full((99, 1), 1e-9))
+    margins = torch.full((99,), math.inf, dtype=torch.float64)
+    with Workspace(net) as workspace:
+        found = search(Question(cases, torch.arange(99), margins, lambda point, box: None), workspace, GOOD, (SIGNS,))
+    assert found.margins is not None and bool(((found.margins > 0) & (found.margins < 1e-3)).all())
 
 
 @pytest.mark.parametrize("seed", [0, 1])

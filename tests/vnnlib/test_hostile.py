@@ -43,6 +43,9 @@ NEW = VERSION + declare(2, 1) + between([0, 0], [1, 1]) + "(assert (or (>= Y[0,0
         ("(declare-const X_0 Int)(declare-const Y_0 Real)(assert (<= X_0 1))", "type Real"),
         ("(declare-const Z_0 Real)", "declares X_i and Y_j"),
         ("(declare-const X_0 Real)(declare-const X_0 Real)", "declared twice"),
+        (f"(declare-const X_{'1' * 5000} Real)", "numbered too high"),  # Python reads no number of so many digits
+        (f"(declare-const X_0 Real)(declare-const Y_0 Real)(assert (<= X_{'1' * 5000} 1))", "used but not declared"),
+        ("(declare-const X_0 Real)(declare-const Y_0 Real)(assert (<= (or (<= X_0 1)) 2))", r"query: \(...\) is no"),
         ("(declare-const X_1 Real)(declare-const Y_0 Real)(assert (<= X_1 1))", "without gaps"),
         ("(declare-const X_0 Real)(declare-const Y_0 Real)(assert (<= X_5 1))", "used but not declared"),
         (

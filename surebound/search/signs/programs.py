@@ -43,8 +43,8 @@ class Programs:
         self._began, self._walking, self._solving = time.monotonic(), 0.0, 0.0  # seconds
         self._solved, self._closed = 0, 0
         coefficients = sum(layer.up.entries for layer in targets.passes.layers)
-        # Seconds: less was not enough for the last program.
-        self._least = math.inf if coefficients > _LARGEST else 0.0
+        # Seconds: less was not enough for the last program. Without a ReLU to relax, bounds are its optimum.
+        self._least = 0.0 if targets.passes.unstable and coefficients <= _LARGEST else math.inf
         self._end = math.inf  # of the walk or the program that goes on
         self._whole: set[int] = set()  # cases whose whole problem has had its program
         self.first = False  # most programs proved what ascent could not: they come before every cut
