@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from surebound import numerics
 from surebound.errors import InputError
 from surebound.numerics import AffineRounding, Soundness, exact_fraction, sum_up
+from surebound.numerics.fractions import float_down, float_up
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
@@ -66,6 +67,19 @@ def test_float_up_is_never_below(value):
     up = numerics.float_up(value)
     assert Fraction(up) >= value
     assert up == 0 or Fraction(up) - value <= value * Fraction(1, 2**50)
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.fractions(min_value=-10, max_value=10))
+def test_ends_hold_a_fraction_and_are_the_closest_that_do(value):
+    """In float64, where the nearest number may be on the wrong side, and in float32."""
+    for wide, narrow in ((float_down, 0), (float_up, 1)):
+        side = -1 if narrow == 0 else 1
+        end, single = wide(value), float(numerics.outer_float32([value], [value])[narrow][0])
+        assert side * Fraction(end) >= side * value
+        assert side * Fraction(single) >= side * value
+        assert side * Fraction(math.nextafter(end, -side * math.inf)) < side * value
+        assert side * Fraction(float(np.nextafter(np.float32(single), np.float32(-side * np.inf)))) < side * value
 
 
 def test_gamma_bounds_every_order_of_a_float32_sum():

@@ -3,7 +3,8 @@
     python -m tests.mutants --jobs 2
     python -m tests.mutants --only kernels --out mutants.json --resume
 
-A fault is noticed if the tests that are named with it fail, or do not end. Exit code 1 if fewer than 97 % are.
+A fault is noticed if the tests that are named with it fail, or do not end. Exit code 1 if fewer than 97 % are. It is
+unclear whether it is where they fail without it, too.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def copy(folder: Path) -> Path:
 
 
 def outcome(mutant: Mutant, folder: Path, seconds: float) -> tuple[str, float]:
-    """Run the tests of one fault: "caught", "survived" or "late", and how long it took.
+    """Run the tests of one fault: "caught", "survived", "late" or "unclear", and how long it took.
 
     The test that noticed it is run again without the fault: one that fails then too would notice anything.
     """
@@ -52,7 +53,8 @@ def outcome(mutant: Mutant, folder: Path, seconds: float) -> tuple[str, float]:
     if test:
         again, _ = answer(folder, (test,), seconds)
         if again != "passed":
-            raise RuntimeError(f"{mutant.name}: without the fault, {test} {again} too")
+            print(f"without the fault, {test} {again} too", flush=True)
+            what = "unclear"
     return {"passed": "survived", "failed": "caught"}.get(what, what), time.monotonic() - began
 
 
@@ -89,7 +91,7 @@ def main() -> int:
             print(f"{len(results)}/{of} {what:8} {seconds:5.0f} s  {mutant.name}", flush=True)
             if given.out is not None:
                 given.out.write_text(json.dumps(results, indent=1))
-    noticed = sum(what != "survived" for what in results.values())
+    noticed = sum(what in ("caught", "late") for what in results.values())
     print(f"{noticed} of {len(results)} noticed ({noticed / max(1, len(results)):.1%}; {WANTED:.0%} are wanted)")
     for each, what in results.items():
         if what != "caught":

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from surebound.errors import QueryError
 from surebound.numerics import Soundness, outer_float32
 from surebound.region import Box
 from surebound.search import boxes as module
 from surebound.search.boxes import bounds_by_box, varying_most
-from surebound.search.cases import Case, boxes_of, cases
+from surebound.search.cases import Case, boxes_of, cases, coefficients
 from surebound.search.formula import row_bounds
 from surebound.search.formula_cases import FormulaCases
 from surebound.search.problem import Problem, inner_box
@@ -118,6 +119,27 @@ def test_boxes_are_rounded_like_the_whole() -> None:
             assert found[i].flatten().tolist() == expected.tolist()
 
 
+def test_a_case_has_the_closest_of_its_bounds_and_no_empty_box() -> None:
+    bounds = "(>= X_0 0) (>= X_0 0.25) (>= X_0 -2) (<= X_0 0.75) (<= X_0 0.5) (<= X_0 3)"
+    empty = "(>= X_0 0.5) (<= X_0 0.25) (>= Y_0 8)"
+    text = HEAD + "".join(f"(assert (>= X_{i} -1))(assert (<= X_{i} 1))" for i in (0, 1))
+    problem = problem_of(text + f"(assert (or (and {bounds} (>= Y_0 9)) (and {empty}) (and (= X_1 1) (<= Y_0 -9))))")
+    first, second = members_of(problem)
+    assert (first.lower, first.upper) == (((0, Fraction(1, 4)),), ((0, Fraction(1, 2)),))
+    assert (second.lower, second.upper) == (((1, Fraction(1)),), ())
+    assert [len(case.rows) for case in (first, second)] == [1, 1]
+
+
+def test_a_case_without_rows_holds_everywhere_in_its_box() -> None:
+    sides = "(>= X_0 0.25) (<= X_0 0.5) (>= X_1 0) (<= X_1 1)"
+    problem = problem_of(HEAD + f"(assert (or (and {sides} (>= Y_0 9) (<= Y_0 20)) (and {sides})))")
+    asked = FormulaCases.of(problem, members_of(problem), lambda _: False).tensors
+    assert asked.valid.tolist() == [[True, True], [True, False]]
+    assert asked.smallest(torch.zeros(1, 1))[1] > 0
+    for method in ("interval", "crown"):
+        assert bounds_by_box(problem.network.program, asked, method, Soundness.DEPLOYED)[1] > 0
+
+
 def test_the_box_in_which_most_varies_counts() -> None:
     sides = ("(= X_0 0.5) (>= X_1 0) (<= X_1 1)", "(= X_1 0.5) (>= X_0 0) (<= X_0 1)")
     text = HEAD + "(assert (or " + " ".join(f"(and {side} (>= Y_0 9))" for side in sides) + "))"
@@ -149,6 +171,20 @@ def test_the_one_box_of_hundreds_that_can_be_reached_is_found(wrong: int) -> Non
     ]
     assert numbers[0][0] - 1e-6 <= x[0] <= numbers[0][1] + 1e-6 and numbers[0][2] - 1e-6 <= x[1] <= numbers[0][3] + 1e-6
     assert y <= numbers[0][4] or y >= numbers[1][4]
+
+
+def test_coefficients_are_exact_or_refused() -> None:
+    def scaled(*numbers: str) -> list[float]:
+        atom = Atom(tuple((i, Fraction(number)) for i, number in enumerate(numbers)), Fraction(1))
+        c, d = coefficients([atom], {0: 0, 1: 1}, 2)
+        assert d.item() > 0
+        return c[0].tolist()
+
+    assert scaled("1/3", "0.1") == [10.0, 3.0]
+    assert scaled("123456789012345678", "0") == [1.0, 0.0]
+    for numbers in (("0.1234567890123456789", "1"), ("123456789012345678", "1"), ("1e-30", "1")):
+        with pytest.raises(QueryError, match="no common scale"):
+            scaled(*numbers)
 
 
 def test_hashes_of_equal_atoms_are_equal() -> None:

@@ -6,6 +6,7 @@ STATUSES = ("tests/search/test_statuses.py", "tests/search/test_verdict.py")
 BRANCH = ("tests/search/test_branch_and_bound.py",)
 SPEC = ("tests/search/test_specification.py",)
 BOXES = ("tests/search/test_few_inputs.py", *SPEC)
+MANY = ("tests/search/test_many_boxes.py",)
 DECIDE = ("tests/vnnlib/test_decide.py",)
 SOLVERS = ("tests/solvers/test_solvers.py",)
 
@@ -98,7 +99,7 @@ FAULTS = [
         "search/cases.py",
         "if is_lower and value > low.get(place, problem.lower[place]):",
         "if is_lower and value < low.get(place, problem.lower[place]):",
-        DECIDE,
+        ("tests/search/test_boxes.py", *DECIDE),
     ),
     M(
         "search/cases.py",
@@ -106,7 +107,12 @@ FAULTS = [
         "offset = float(row.constant * scale) * (1 - 1e-7)",
         (*SPEC, *DECIDE),
     ),
-    M("search/cases.py", "return number if Fraction(number) == value else None", "return number", (*SPEC, *DECIDE)),
+    M(
+        "search/cases.py",
+        "return number if Fraction(number) == value else None",
+        "return number",
+        ("tests/search/test_boxes.py",),
+    ),
     M(
         "search/mixing.py",
         "total * several_sums(terms, 8) + UNDERFLOW",
@@ -162,6 +168,33 @@ FAULTS = [
         "low.append(lower.get(place, problem.upper[place]))",
         ("tests/search/test_boxes.py",),
     ),
+    M(
+        "search/cases.py",
+        "elif not is_lower and value < high.get(place, problem.upper[place]):",
+        "elif not is_lower and value > high.get(place, problem.upper[place]):",
+        ("tests/search/test_boxes.py",),
+    ),
+    M("search/boxes.py", "counts.tolist())\n", "counts.flip(0).tolist())\n", ("tests/search/test_boxes.py",)),
+    M(
+        "search/boxes.py",
+        "torch.arange(0, len(cases), len(cases) // boxes)",
+        "torch.arange(0, boxes)",
+        ("tests/search/test_boxes.py",),
+    ),
+    M(
+        "search/formula_cases.py",
+        "d[torch.tensor([not case.rows for case in members]), 0] = 1.0",
+        "pass",
+        ("tests/search/test_boxes.py",),
+    ),
+    M("search/branch_and_bound.py", "margins[places] = found.margins.double()", "margins[:] = -1.0", MANY),
+    M(
+        "search/branch_and_bound.py",
+        "rest = (~proved(known.margins)).nonzero()",
+        "rest = proved(known.margins).nonzero()",
+        MANY,
+    ),
+    M("search/signs/programs.py", "if targets.passes.unstable and", "if", BRANCH),
     M(
         "search/agreement.py",
         "if apart is not None:",
