@@ -268,6 +268,7 @@ class _Search:
         mode: Soundness,
         budget: Budget,
     ) -> tuple[Finding, bool]:
+        from surebound.search.halves import Course
         from surebound.search.signs.inner import InnerBounds
         from surebound.search.signs.rounding import RoundingInTheWay
         from surebound.search.signs.splitter import (
@@ -282,13 +283,24 @@ class _Search:
         inner = InnerBounds(splitter.reduced, tree, seconds, question.certify)
         rounding = RoundingInTheWay(splitter.reduced, mode, tree, seconds)
         wide, refined = splitter.reduced.wide, False
+        course: Course | None = None  # over optimised bounds inside
+        allowed = not question.certify and budget.open >= self.options.domains
+        rest = number, question, self.workspace, self.options, tree
 
         def pause(pool: Pool) -> bool:
+            if course is not None and course.pay(pool):
+                return True
             return (not wide and rounding.pays(pool)) or (not refined and inner.pay())
 
         pool = explore(splitter, splitter.roots(), tree, pause)
         evidence = splitter.evidence()
         while len(pool) and tree.goes_on(pool):
+            if course is not None and course.pay(pool):
+                if course.decided(splitter.reduced, pool, lambda reduced: SignSplitter(reduced, *rest, False)):
+                    pool = pool[torch.arange(0)]
+                else:
+                    pool = explore(splitter, pool, tree, pause)
+                continue
             again = torch.unique(pool.case)
             wide, refined = (True, refined) if not wide and rounding.pays(pool) else (wide, True)
             began = time.monotonic()
@@ -297,6 +309,7 @@ class _Search:
             splitter = SignSplitter.over(*place, refine=refine, wide=wide, known=known)
             if not refined:  # what has been spent was in vain for another reason
                 inner = InnerBounds(splitter.reduced, tree, time.monotonic() - began, question.certify)
+            course = Course(tree, time.monotonic() - began, allowed) if refined else None
             pool = explore(splitter, splitter.roots()[again], tree, pause)
             later = splitter.evidence(tuple(inner.found))
             evidence |= {case: later[case] for case in again.tolist() if case in later}

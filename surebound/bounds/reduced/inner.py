@@ -32,23 +32,28 @@ def optimised_bounds(
 
     A few rows at a time, so that arrays keep to ``memory`` bytes. ``note`` is given the slopes (2, R, U).
     """
+    bounds, found = improved_bounds(reduced, plain(reduced), swing, memory)
+    if note is not None:
+        note(found.alphas.reshape(2, len(reduced.outputs), -1))
+    return bounds
+
+
+def plain(reduced: Reduced) -> Multipliers:
+    """Return adaptive slopes and no multipliers for both ends of the outputs: (2 R, U)."""
+    slopes = torch.cat([layer.slope for layer in reduced.layers]) if reduced.layers else reduced.lower[:0]
+    alphas = slopes.float().repeat(2 * len(reduced.outputs), 1)
+    return Multipliers(reduced.signs.expand(len(alphas), -1), alphas, torch.zeros_like(alphas))
+
+
+def improved_bounds(reduced: Reduced, start: Multipliers, swing: Swing, memory: int) -> tuple[Interval, Multipliers]:
+    """Bound the outputs (R,) soundly by optimised multipliers (2 R, U), of upper and of lower bounds; return both."""
     rows, count = reduced.outputs, len(reduced.outputs)
     a, offset = torch.cat([rows.up, -rows.low]), torch.cat([rows.up_offset, -rows.low_offset])
     fast, exact = (Passes(reduced, dtype) for dtype in (torch.float32, torch.float64))
-    slopes = torch.cat([layer.slope for layer in reduced.layers]).float() if reduced.layers else a.new_zeros(0).float()
     at_once = max(1, memory // (_LIVE * 8 * max(1, exact.columns)))
-    found = [_upper(fast, exact, a[i], offset[i], slopes, swing) for i in torch.split(torch.arange(2 * count), at_once)]
-    if note is not None:
-        note(torch.cat([alphas for _, alphas in found]).reshape(2, count, -1))
-    upper = round_up(nothing_known(torch.cat([bound for bound, _ in found])), reduced.lower.dtype)
-    return Interval(-upper[count:], upper[:count])
-
-
-def _upper(
-    fast: Passes, exact: Passes, a: Tensor, offset: Tensor, slopes: Tensor, swing: Swing
-) -> tuple[Tensor, Tensor]:
-    """Bound a.v + offset, a (R, V), offset (R,), from above, starting from slopes (U,): (R,) float64, slopes (R, U)."""
-    found = swung(fast, a.float(), offset.float(), slopes, swing, _GOAL)
-    wide = found.double()
-    unsplit = Multipliers(torch.zeros(wide.shape, dtype=torch.int8), wide, torch.zeros_like(wide))
-    return exact.upper(exact.pull(a.double(), offset, unsplit)), found
+    bounds, found = [], []
+    for i in torch.split(torch.arange(2 * count), at_once):
+        found.append(swung(fast, a[i].float(), offset[i].float(), start[i], swing, _GOAL))
+        bounds.append(exact.upper(exact.pull(a[i].double(), offset[i], found[-1].to(torch.float64))))
+    upper = round_up(nothing_known(torch.cat(bounds)), reduced.lower.dtype)
+    return Interval(-upper[count:], upper[:count]), Multipliers.cat(found)

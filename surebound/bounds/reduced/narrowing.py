@@ -38,11 +38,28 @@ def narrowed(reduced: Reduced, lower: Tensor, upper: Tensor, swing: Swing | None
             part = Reduced(lower, upper, done, layer.rows.select(open_))
             best = intersect(found.take(open_), optimised_bounds(part, swing, MEMORY))
             found = Interval(found.lower.index_copy(0, open_, best.lower), found.upper.index_copy(0, open_, best.upper))
-        done = (*done, _bounded(layer, found))
+        done = (*done, rebounded(layer, found))
     return replace(reduced, lower=lower, upper=upper, layers=done)
 
 
-def _bounded(layer: Layer, x: Interval) -> Layer:
+def with_sign(reduced: Reduced, unit: int, sign: int) -> Reduced:
+    """Return the network for the executions in which one of its ReLUs (of U) has an input of the given sign."""
+    layers = list(reduced.layers)
+    for number, layer in enumerate(layers):
+        if unit < len(layer):
+            at = torch.tensor([unit])
+            lower, upper = layer.lower.clone(), layer.upper.clone()
+            if sign > 0:
+                lower[at] = lower[at].clamp(min=0)
+            else:
+                upper[at] = upper[at].clamp(max=0)
+            layers[number] = replace(layer, lower=lower, upper=upper, signs=layer.fixed.index_fill(0, at, sign))
+            return replace(reduced, layers=tuple(layers))
+        unit -= len(layer)
+    raise IndexError(f"a network of {reduced.unstable} ReLUs has no number {reduced.unstable + unit}")
+
+
+def rebounded(layer: Layer, x: Interval) -> Layer:
     """Return a layer whose inputs have the bounds x (U,).
 
     max(left x, right x) is convex: above a chord of any slope it lies highest at an end. Below, a line through 0 of any
@@ -119,11 +136,9 @@ def folded(reduced: Reduced) -> Reduced:
     columns, layers = _Folding.of_inputs(reduced), list[Layer]()
     for layer in reduced.layers:
         rows, kept = columns.rows(layer.rows), (layer.lower < 0) & (layer.upper > 0)
-        kept = kept | layer.lower.isnan() | layer.upper.isnan()
+        kept = kept | layer.lower.isnan() | layer.upper.isnan() | (layer.fixed != 0)  # a sign is an inequality too
         columns = columns.and_layer(layer, rows, kept)
         index = kept.nonzero()[:, 0]
         if len(index):
-            names = ("place", "lower", "upper", "chord", "top", "bottom", "slope")
-            some = {name: getattr(layer, name)[index] for name in names}
-            layers.append(replace(layer, rows=rows.select(index), **some))
+            layers.append(replace(layer.take(index), rows=rows.select(index)))
     return replace(reduced, layers=tuple(layers), outputs=columns.rows(reduced.outputs))

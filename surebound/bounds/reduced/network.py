@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from surebound.bounds.reduced.matrix import Matrix, matrix_of
@@ -74,16 +75,27 @@ class Layer:
     bottom: Tensor  # (U,) <= 0: rounding of the activation itself; 0 for ReLU
     slope: Tensor  # (U,) the adaptive lower slope
     sides: tuple[float, float]  # left, right
+    signs: Tensor | None = None  # (U,) int8: -1 (x <= 0), 0 (free), +1 in the executions asked about; None: all free
 
     def __len__(self) -> int:
         return len(self.place)
 
     def select(self, units: Tensor, columns: Tensor) -> Layer:
         """Select some of the entries, their rows over some columns."""
+        found = self.take(units)
+        return replace(found, rows=found.rows.over(columns))
+
+    def take(self, units: Tensor) -> Layer:
+        """Select some of the entries."""
         names = ("place", "lower", "upper", "chord", "top", "bottom", "slope")
-        return replace(
-            self, rows=self.rows.select(units).over(columns), **{name: getattr(self, name)[units] for name in names}
-        )
+        some = {name: getattr(self, name)[units] for name in names}
+        signs = None if self.signs is None else self.signs[units]
+        return replace(self, rows=self.rows.select(units), signs=signs, **some)
+
+    @property
+    def fixed(self) -> Tensor:
+        """(U,) int8: the signs."""
+        return torch.zeros(len(self), dtype=torch.int8) if self.signs is None else self.signs
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +127,11 @@ class Reduced:
     def wide(self) -> bool:
         """Were its rows made with wider coefficients than the network's own dtype?"""
         return self.outputs.up.dtype != self.lower.dtype
+
+    @property
+    def signs(self) -> Tensor:
+        """(U,) int8: the signs that are fixed, of all layers together."""
+        return torch.cat([layer.fixed for layer in self.layers]) if self.layers else torch.zeros(0, dtype=torch.int8)
 
     @property
     def unstable(self) -> int:

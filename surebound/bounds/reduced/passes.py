@@ -9,6 +9,7 @@ passes and no graph.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -31,6 +32,11 @@ class Multipliers:
 
     def __getitem__(self, index: Tensor) -> Multipliers:
         return Multipliers(*(getattr(self, part.name)[index] for part in fields(self)))
+
+    @classmethod
+    def cat(cls, parts: Sequence[Multipliers]) -> Multipliers:
+        """Join the multipliers of several batches."""
+        return cls(*(torch.cat([getattr(part, each.name) for part in parts]) for each in fields(cls)))
 
     def unsplit(self) -> Multipliers:
         """Remove the signs."""
@@ -351,9 +357,9 @@ def _paid(rows: Rows | _Layer) -> Tensor:
 
 
 def _root(reduced: Reduced, passes: Passes, a: Tensor, offset: Tensor) -> Pass:
-    """Go back from a (N, V), offset (N,) with adaptive slopes and no splits."""
+    """Go back from a (N, V), offset (N,) with adaptive slopes and no multipliers."""
     slopes = [layer.slope for layer in reduced.layers]
     alphas = torch.cat(slopes).double() if slopes else a.new_zeros(0)
     alphas = alphas.expand(len(a), -1)
-    free = Multipliers(torch.zeros(alphas.shape, dtype=torch.int8), alphas, torch.zeros_like(alphas))
-    return passes.pull(a, offset, free)
+    plain = Multipliers(reduced.signs.expand(len(a), -1), alphas, torch.zeros_like(alphas))
+    return passes.pull(a, offset, plain)

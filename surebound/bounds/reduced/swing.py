@@ -1,4 +1,4 @@
-"""Lower slopes of many rows at once by their directions alone: cheap steps, for bounds inside a network.
+"""Slopes (and multipliers of signs) of many rows at once by their directions alone: cheap steps, for inner bounds.
 
 A bound is convex in its slopes, and its derivative by one is the ReLU's coefficient times its input at the maximiser
 (Danskin). Steps of a size of their own along the averaged signs of these need a fraction of Adam's passes over memory,
@@ -36,32 +36,43 @@ class Swing:
             raise InputError(f"{self}: steps must be >= 0, the rate > 0, decay and fresh in (0, 1]")
 
 
-def swung(passes: Passes, a: Tensor, offset: Tensor, slopes: Tensor, swing: Swing, goal: float) -> Tensor:
-    """Find slopes (R, U) that lower the bounds of a.v + offset, a (R, V), offset (R,), from slopes (U,) of all.
+def swung(passes: Passes, a: Tensor, offset: Tensor, start: Multipliers, swing: Swing, goal: float) -> Multipliers:
+    """Find multipliers (R, U) that lower the bounds of a.v + offset, a (R, V), offset (R,), of signs that all share.
 
-    A row is left as soon as its bound is below ``goal``; each keeps the best slopes that it had.
+    A row is left as soon as its bound is below ``goal``; each keeps the best that it had.
     """
-    now = slopes.repeat(len(a), 1)
+    now, fixed = start.alphas.clone(), start.signs[0] if len(a) else start.signs.new_zeros(start.signs.shape[1])
     best_slopes, best = now.clone(), torch.full_like(offset, torch.inf)
     active, direction = torch.arange(len(a)), torch.zeros_like(now)
     spread = passes.steepest - passes.least  # (U,)
-    unsplit = torch.zeros(now.shape, dtype=torch.int8)
+    held = fixed.nonzero()[:, 0]  # (K,)
+    side = fixed[held].to(now.dtype)
+    betas = start.betas[:, held]
+    best_betas, push, unit = betas.clone(), torch.zeros_like(betas), torch.zeros_like(betas)
     for step in range(swing.steps + 1):
-        found = passes.pull(a, offset, Multipliers(unsplit[: len(now)], now, now))
+        every = torch.zeros_like(now).index_copy_(1, held, betas) if len(held) else now
+        found = passes.pull(a, offset, Multipliers(fixed.expand(len(now), -1), now, every))
         upper = passes.upper(found)
         better = upper < best[active]
         index = active[better]
-        best[index], best_slopes[index] = upper[better], now[better]
+        best[index], best_slopes[index], best_betas[index] = upper[better], now[better], betas[better]
         alive = ~(best[active] <= goal)
         if step == swing.steps or not bool(alive.any()):
             break
         inside, _ = passes.along(found)
+        size = swing.rate * swing.decay**step
+        if len(held):  # multipliers are as large as the coefficients that they act on; they gain where signs are broken
+            if step == 0:
+                own = found.own[:, held].abs()
+                unit = own.maximum(found.own.abs().mean(1, keepdim=True))
+            push.lerp_((inside[:, held] * side).sign().neg(), swing.fresh if step else 1.0)
+            betas = torch.addcmul(betas, push, unit, value=size).clamp_(min=0)
         # Where the coefficient is negative, the lower line counts: a steeper one is better where the input is positive.
         sign = torch.where(found.own < 0, inside.sign_(), 0.0)
         direction.lerp_(sign, swing.fresh if step else 1.0)
-        size = swing.rate * swing.decay**step
         now = torch.addcmul(now, direction, spread, value=size).clamp_(passes.least, passes.steepest)
         if 2 * int(alive.sum()) <= len(alive):
             keep = alive.nonzero()[:, 0]
             active, a, offset, now, direction = active[keep], a[keep], offset[keep], now[keep], direction[keep]
-    return best_slopes
+            betas, push, unit = betas[keep], push[keep], unit[keep]
+    return Multipliers(start.signs, best_slopes, torch.zeros_like(best_slopes).index_copy_(1, held, best_betas))

@@ -57,6 +57,7 @@ class SignSplitter:
         workspace: Workspace,
         options: Options,
         tree: Tree,
+        propagates: bool = True,
     ) -> None:
         self.reduced, self.options, self.tree, self._workspace = reduced, options, tree, workspace
         self.bounds: Mapping[str, Interval] = {}  # of the network's values, where they are known
@@ -69,7 +70,7 @@ class SignSplitter:
         shape = question.cases.lower[:1].shape
         self.attack = ReducedAttack(self.fast, lambda x: question.confirm(x.reshape(shape), number))
         self.programs = Programs(self.exact, self.attack, self._solve, lambda: tree.left)
-        self.propagation = Propagation(self.exact)
+        self.propagation, self._propagates = Propagation(self.exact), propagates
         layers = tuple((layer.name, layer.place.numpy()) for layer in reduced.layers)
         self._recorder = SignRecorder(layers) if question.certify else None
 
@@ -118,10 +119,11 @@ class SignSplitter:
         slopes = [layer.slope for layer in self.reduced.layers]
         dtype = self.fast.passes.dtype
         alphas = (torch.cat(slopes) if slopes else self.reduced.lower[:0]).to(dtype).repeat(count, 1)
-        m = Multipliers(torch.zeros(alphas.shape, dtype=torch.int8), alphas, torch.zeros_like(alphas))
+        m = Multipliers(self.reduced.signs.repeat(count, 1), alphas, torch.zeros_like(alphas))
         case = torch.arange(count)
         found = Domains.unknown(case, self.exact.start(case), m)
-        self.propagation.prepare(found)
+        if self._propagates:
+            self.propagation.prepare(found)
         return found
 
     def join(self, parts: Sequence[Domains]) -> Domains:
@@ -153,10 +155,16 @@ class SignSplitter:
             return None
         return self._cut(batch[keep], found.own[keep].to(batch.m.alphas.dtype), gaps[keep])
 
-    def bounded_roots(self, cases: Tensor) -> tuple[Domains, Pass]:
-        """Bound some cases (N,) as a whole; settle what is proved, return the others; attack them."""
+    def bounded_roots(self, cases: Tensor, start: Multipliers | None = None) -> tuple[Domains, Pass]:
+        """Bound some cases (N,) as a whole; settle what is proved, return the others; attack them.
+
+        ``start``: multipliers (N, U) to begin with, those of a whole that this is a part of.
+        """
         self.tree.seen += len(cases)
-        batch, found, _ = self._improved(self.roots()[cases], self.options.root)
+        roots, adam = self.roots()[cases], self.options.root
+        if start is not None:
+            roots, adam = dataclasses.replace(roots, m=start), self.options.node
+        batch, found, _ = self._improved(roots, adam)
         if len(batch):
             self.tree.witness = self.attack(self.exact.passes.corner(found), batch.case)
         return batch, found

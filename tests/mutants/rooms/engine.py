@@ -2,6 +2,7 @@
 
 from tests.mutants.fault import Mutant as M
 
+ANEW = ("tests/bounds/test_anew.py",)
 NARROW = ("tests/bounds/test_narrowing.py",)
 REDUCED, MARGINS = ("tests/bounds/test_reduced.py",), ("tests/bounds/test_margins.py",)
 ENDS, SUMS = ("tests/kernels/test_ends.py", "tests/test_region.py"), ("tests/kernels/test_sums.py",)
@@ -29,6 +30,17 @@ FAULTS = [
     ),
     M("bounds/reduced/narrowing.py", "a.abs() @ (error + size * rate)", "a.abs() @ (size * rate)", NARROW),
     M("bounds/reduced/narrowing.py", "torch.where(layer.lower >= 0,", "torch.where(layer.lower >= -1,", NARROW),
+    M("bounds/reduced/narrowing.py", "lower[at].clamp(min=0)", "lower[at].clamp(min=0.3)", ANEW),
+    M("bounds/reduced/narrowing.py", " | (layer.fixed != 0)", "", ANEW),
+    M("bounds/reduced/anew.py", "rebounded(layer, Interval(lower, upper))", "rebounded(layer, best)", ANEW),
+    M(
+        "bounds/reduced/anew.py",
+        "columns.append(first + torch.searchsorted(places, kept))",
+        "columns.append(torch.searchsorted(places, kept))",
+        ANEW,
+    ),
+    M("bounds/reduced/swing.py", "inside[:, held] * side).sign().neg()", "inside[:, held] * side).sign()", ANEW),
+    M("bounds/reduced/influence.py", "(layer.fixed == 0) & (layer.lower < 0)", "(layer.lower < 0)", ANEW),
     M("bounds/linear/steps.py", "offset = rows.dot(a, _mirrored(price))", "offset = rows.dot(a, price)", NARROW),
     M("bounds/reduced/passes.py", "found.size * rate + tiny(self.dtype) * self.columns", "0 * found.size", REDUCED),
     M("bounds/reduced/passes.py", "offset = offset + negative @ layer.bottom", "offset = offset", REDUCED),

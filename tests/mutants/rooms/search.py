@@ -4,6 +4,7 @@ from tests.mutants.fault import Mutant as M
 
 STATUSES = ("tests/search/test_statuses.py", "tests/search/test_verdict.py")
 BRANCH = ("tests/search/test_branch_and_bound.py",)
+HALVES = ("tests/search/test_halves.py",)
 SPEC = ("tests/search/test_specification.py",)
 BOXES = ("tests/search/test_few_inputs.py", *SPEC)
 MANY = ("tests/search/test_many_boxes.py",)
@@ -63,6 +64,14 @@ FAULTS = [
         (*BRANCH, "tests/search/test_questions.py"),
     ),
     M("search/inputs.py", "tree.settle(batch[~free])", "pass", BOXES),
+    M("search/halves.py", "self._tree.settle(self._unknown[half.cases])", "pass", HALVES),
+    M("search/halves.py", "for sign in (-1, 1)]", "for sign in (1,)]", HALVES),
+    M(
+        "search/halves.py",
+        "cases = torch.unique(pool.case)\n        index",
+        "cases = pool.case[:1]\n        index",
+        HALVES,
+    ),
     M("search/parts.py", "            tree.settle(unknown[part.cases])", "            pass", BOXES),
     M("search/parts.py", "            Part(reduced, low, reduced.upper, cases, worst, optimise),\n", "", BOXES),
     M(
