@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,10 +113,36 @@ def threats() -> Figure:
     return Figure("threats", "A digit, and the smallest and the largest of each change", draw, (10.8, 2.6))
 
 
+def growth(path: Path) -> Figure:
+    """What bounds and training steps cost in forward passes, as one thing about the network grows."""
+    sweeps = json.loads(path.read_text(encoding="utf-8"))["sweeps"]
+    lines = ("interval", "crown-ibp", "crown", "IBP step", "nominal step")
+    names = {"width": "channels", "depth": "convolutions", "classes": "classes", "eps": "radius", "batch": "images"}
+
+    def draw(canvas: Canvas) -> None:
+        panels = canvas.subplots(1, len(names), sharey=True)
+        for axes, (sweep, name) in zip(panels, names.items(), strict=True):
+            points = sweeps[sweep]
+            for line, colour in zip(lines, SERIES, strict=False):
+                at = [(float(Fraction(point[sweep])), point["passes"].get(line)) for point in points]
+                drawn = [(x, y) for x, y in at if y is not None]
+                axes.plot(*zip(*drawn, strict=True), marker="o", markersize=3, color=colour, label=line)
+            axes.set(xscale="log", yscale="log", xlabel=name)
+            axes.set_xticks([float(Fraction(point[sweep])) for point in points], [point[sweep] for point in points])
+            axes.minorticks_off()
+            axes.grid(axis="y")
+        panels[0].set_ylabel("forward passes")
+        panels[0].legend(loc="upper left", fontsize=7)
+
+    return Figure(
+        "growth", "What bounds and training steps cost in forward passes, as networks grow", draw, (11.0, 2.8)
+    )
+
+
 def main() -> None:
     """Write the figures."""
     cascade = funnel(ROOT / "results" / "verification" / "mnist-small-ibp-0.4-0.3.json")
-    for figure in (cascade, split(), threats()):
+    for figure in (cascade, split(), threats(), growth(ROOT / "results" / "growth.json")):
         figure.write(ROOT / "docs" / "images", ("png",))
 
 
