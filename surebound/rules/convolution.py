@@ -158,6 +158,56 @@ def _conv_local_adjoint(
     return _conv_adjoint(2, a, in_shape, weight, None, stride, 0, dilation, groups)
 
 
+def _transposed_adjoint(
+    a: Tensor,
+    in_shape: torch.Size,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    """Return W^T a (S, B, in, *size) of a (S, B, out, *size) as a convolution."""
+    run = next(conv for rank, conv in _CONVOLUTIONS.items() if rank + 2 == weight.dim())
+    back = run(a.flatten(0, 1), weight, None, stride, padding, dilation, groups)
+    return back.reshape(*a.shape[:2], *back.shape[1:])
+
+
+def _transposed_local(
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Local:
+    stride, pad, dil = (v * 2 if len(v) == 1 else v for v in map(_tuple, (stride, padding, dilation)))
+    return Local(tuple(weight.shape[2:]), (1, 1), pad, dil, spread=stride)
+
+
+def _transposed_local_adjoint(
+    a: Tensor,
+    in_shape: torch.Size,
+    weight: Tensor,
+    *rest: Any,
+    start: tuple[tuple[int, int], tuple[int, int]],
+) -> Tensor:
+    """Return W^T a over windows: coefficients are moved so that the convolution's taps meet their outputs."""
+    local, (mine, theirs) = _transposed_local(weight, *rest), start
+    spread, margins = local.spread or (1, 1), list[int]()
+    for axis in (1, 0):
+        before = mine[axis] + local.pad[axis] - spread[axis] * theirs[axis]
+        reach = spread[axis] * (in_shape[2 + axis] - 1) + local.dilation[axis] * (local.kernel[axis] - 1) + 1
+        margins += [before, reach - before - a.shape[3 + axis]]
+    moved = F.pad(a.flatten(0, 1), margins)  # negative: cut off
+    groups = int(rest[4]) if len(rest) > 4 else 1
+    back = F.conv2d(moved, weight, None, spread, 0, local.dilation, groups)
+    return back.reshape(*a.shape[:2], *back.shape[1:])
+
+
 def _conv_constant(in_shape: torch.Size, weight: Tensor, bias: Tensor | None = None, *_: Any) -> Tensor | None:
     """Return the bias as (1, out, 1, ...)."""
     return None if bias is None else bias.reshape(1, -1, *([1] * (weight.dim() - 2)))
@@ -231,10 +281,12 @@ for _rank, _op in (
             family="convolution",
             interval=partial(_transposed_interval, _conv),
             affine=Affine(
-                adjoint=partial(vjp_adjoint, _conv),
+                adjoint=_transposed_adjoint,
                 magnitude=partial(_conv_magnitude, _conv),
                 terms=lambda weight, *_, **__: int(weight.shape[0]) * math.prod(weight.shape[2:]),
                 adjoint_terms=lambda weight, *_, **__: math.prod(weight.shape[1:]),
+                local=_transposed_local if _rank == 2 else None,
+                local_adjoint=_transposed_local_adjoint if _rank == 2 else None,
             ),
             memory=Memory.OWN,
         )

@@ -96,13 +96,16 @@ class Local:
     """An output at a position of the last two axes depends on a window of the input there.
 
     Along each axis it starts at ``stride`` times the position minus ``pad`` and has ``kernel`` entries, ``dilation``
-    apart; what lies outside of the input counts as 0.
+    apart; what lies outside of the input counts as 0. Where ``spread`` is given it is the other way round, as in a
+    transposed convolution: an input is read by a window of outputs, which starts at ``spread`` times its position
+    minus ``pad``.
     """
 
     kernel: tuple[int, ...] = (1, 1)
     stride: tuple[int, ...] = (1, 1)
     pad: tuple[int, ...] = (0, 0)
     dilation: tuple[int, ...] = (1, 1)
+    spread: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,7 @@ class Affine:
     # For images (B, C, H, W), where entries depend on windows: (*args, **kwargs) -> Local, or None if they do not.
     local: Callable[..., Local | None] | None = None
     # ``adjoint`` from windows of the output to windows of the input, all of them without what lies outside: no padding.
+    # Of a local with ``spread`` it is given ``start``, too: where the two windows begin, output and input.
     local_adjoint: Callable[..., Tensor] | None = None
     entrywise: bool = False  # does every output read one entry of the operand only?
     # A (out, in) where it is known without calls on unit vectors: (in_shape, out_shape, *args, **kwargs), shapes of one

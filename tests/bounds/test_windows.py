@@ -58,6 +58,23 @@ NETS = {
         Sum(nn.Conv2d(2, 3, (3, 1)), nn.Conv2d(2, 3, (1, 2), padding=(0, 1)), crop=True), nn.ReLU(),
         Sum(nn.Conv2d(3, 2, 2), nn.Sequential(nn.ReLU(), nn.Conv2d(3, 2, 1)), crop=True), nn.ReLU(),
     ],
+    "transposed": lambda: [
+        nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(),
+        nn.ConvTranspose2d(3, 4, 3, padding=(1, 0), dilation=(1, 2)), nn.ReLU(),
+        nn.Conv2d(4, 3, 3, 2), nn.ReLU(), nn.ConvTranspose2d(3, 2, (3, 2), (2, 3), (1, 0), (1, 0)), nn.ReLU(),
+    ],
+    "down and up": lambda: [
+        nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(),
+        Beside(nn.Identity(), nn.Sequential(
+            nn.ZeroPad2d((0, 1, 0, 1)), nn.AvgPool2d(2), nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(),
+            nn.ConvTranspose2d(4, 4, 2, 2, groups=2), nn.ZeroPad2d((0, -1, 0, -1)),
+        )),
+        nn.Conv2d(7, 3, 3, padding=1), nn.ReLU(),
+    ],
+    "up twice": lambda: [
+        nn.Conv2d(2, 3, 3, 2), nn.ReLU(), nn.Conv2d(3, 3, 2, 2), nn.ReLU(), nn.ConvTranspose2d(3, 3, 2, 2),
+        nn.ReLU(), nn.ConvTranspose2d(3, 2, 3, 2, bias=False), nn.ReLU(),
+    ],
 }  # fmt: skip
 
 
@@ -74,6 +91,17 @@ class Sum(nn.Module):
             h, w = min(a.shape[2], b.shape[2]), min(a.shape[3], b.shape[3])
             a, b = (F.pad(v, (0, w - v.shape[3], 0, h - v.shape[2])) for v in (a, b))
         return a + b
+
+
+class Beside(nn.Module):
+    """The channels of two paths, beside each other."""
+
+    def __init__(self, one: nn.Module, other: nn.Module) -> None:
+        super().__init__()
+        self.one, self.other = one, other
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.one(x), self.other(x)], 1)
 
 
 def make(kind: str) -> nn.Sequential:

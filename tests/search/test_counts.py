@@ -82,6 +82,38 @@ def test_a_reduced_unit_bounds_its_executions_and_is_no_looser_than_crown(wide: 
             assert len(reduced.lower) <= 25  # what lies outside of the receptive field is left out
 
 
+class Coarse(nn.Module):
+    """Scores of pixels from two scales: an average of pixels goes through a convolution and is spread again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.first, self.second = nn.Conv2d(1, 3, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1)
+        self.up, self.last = nn.ConvTranspose2d(3, 2, 2, 2), nn.Conv2d(5, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        fine = torch.relu(self.first(x))
+        coarse = self.up(torch.relu(self.second(nn.functional.avg_pool2d(fine, 2))))
+        scores: Tensor = self.last(torch.cat([fine, coarse], 1))
+        return torch.sign(scores).sum((1, 2, 3)).unsqueeze(1)
+
+
+@torch.no_grad()
+def test_a_unit_behind_a_transposed_convolution_reads_its_window_whatever_its_phase() -> None:
+    side, eps = 24, 0.3
+    net, middle = Coarse().requires_grad_(False), torch.rand(1, 1, side, side)
+    program, box = program_of(net, middle), Interval(middle - eps, middle + eps)
+    root = relax(program, box, Soundness.DEPLOYED, own=True)
+    (step,) = jumping(program)
+    source = root.constants.sources(step)[0]
+    for place in (0, 1, side, side + 1, 10 * side + 12, 10 * side + 13, 11 * side + 12, side * side - 1):
+        found = bounds_of_rows(reduce_entry(root.widened(), source, place, 1))
+        row = torch.eye(side * side)[place].reshape(1, 1, 1, side, side)
+        crown = root.widened().upper(root.pull(source, row, torch.zeros(1, 1, dtype=torch.float64)))
+        assert float(found.upper) == pytest.approx(float(crown), abs=1e-4)
+        assert len(reduce_entry(root.widened(), source, place, 1).lower) <= 64 < side * side
+
+
 @pytest.mark.parametrize("seed", range(2))
 @torch.no_grad()
 def test_decided_units_bound_every_execution_s_count(seed: int) -> None:

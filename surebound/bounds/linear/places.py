@@ -18,8 +18,13 @@ class Window:
     stride: tuple[int, int] = (1, 1)
     size: tuple[int, int] = (1, 1)
 
-    def before(self, local: Local) -> Window:
-        """Return the window that a local operator reads to compute this one."""
+    def before(self, local: Local) -> Window | None:
+        """Return the window that a local operator reads to compute this one.
+
+        None if an operator that spreads its input reads other windows at other positions, or nothing here.
+        """
+        if local.spread is not None:
+            return self._spread_before(local, local.spread)
         each = list(
             zip(
                 self.start,
@@ -37,6 +42,20 @@ class Window:
             _pair([t * s for _, t, _, s, _, _, _ in each]),
             _pair([(n - 1) * s + d * (k - 1) + 1 for _, _, n, s, _, k, d in each]),
         )
+
+    def _spread_before(self, local: Local, spread: tuple[int, ...]) -> Window | None:
+        """Return the inputs j with an output i of the window: i + pad = spread j + dilation t, 0 <= t < kernel."""
+        start, stride, size = list[int](), list[int](), list[int]()
+        for first, step, count, s, p, k, d in zip(
+            self.start, self.stride, self.size, spread, local.pad, local.kernel, local.dilation, strict=True
+        ):
+            low, high = -((d * (k - 1) - first - p) // s), (first + count - 1 + p) // s
+            if step % s or high < low:
+                return None
+            start.append(low)
+            stride.append(step // s)
+            size.append(high - low + 1)
+        return Window(_pair(start), _pair(stride), _pair(size))
 
     def union(self, other: Window) -> Window | None:
         """Return the smallest window that holds both; None if they move on at different strides."""

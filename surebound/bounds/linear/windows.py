@@ -28,6 +28,8 @@ from surebound.graph import Node
 from surebound.graph.walk import backward
 from surebound.interval import Interval
 from surebound.norm_ball import Ball
+from surebound.rules.facts import Local
+from surebound.rules.relax.join import Join
 from surebound.rules.relax.lines import Index, Lines, Pulled, Relaxation, Slope
 
 #: Arrays of a window's size that are kept for each call between a value and the input.
@@ -36,18 +38,38 @@ _KEPT = 8
 #: Windows are worth it if they have at most this part of the entries of whole images.
 _WORTH = 0.5
 
+#: By how much operators on the way may spread a value's rows and columns, all together.
+_STEPS = (1, 2, 4, 8)
+
 
 @dataclass(frozen=True)
 class WindowPlan:
-    """The calls between a value and the input, and the windows of the values on the way."""
+    """The calls between a value and the input, and the windows of the values on the way.
+
+    It is about the positions of the value whose rows and columns leave ``phase`` when divided by ``step``: where an
+    operator spreads its input (``Local``), windows of others have other shapes.
+    """
 
     relaxed: Relaxed
     source: str
     windows: dict[str, Window]  # by value, from the source back to the input
     images: dict[str, torch.Size]  # (B, C, H, W): their shapes, the input's as it is read
+    phase: tuple[int, int] = (0, 0)
+    step: int = 1
 
     @classmethod
-    def of(cls, relaxed: Relaxed, source: str) -> WindowPlan | None:
+    def all(cls, relaxed: Relaxed, source: str) -> list[WindowPlan]:
+        """Plan the passes from all positions; none if windows do not help."""
+        for step in _STEPS:
+            first = cls.of(relaxed, source, (0, 0), step)
+            if first is not None:
+                phases = [(i, j) for i in range(step) for j in range(step)][1:]
+                plans = [first, *(cls.of(relaxed, source, phase, step) for phase in phases)]
+                return [plan for plan in plans if plan is not None] if None not in plans else []
+        return []
+
+    @classmethod
+    def of(cls, relaxed: Relaxed, source: str, phase: tuple[int, int] = (0, 0), step: int = 1) -> WindowPlan | None:
         """Plan the passes; None if an operator on the way is not local or windows are hardly smaller than images."""
         graph, bounds = relaxed.program.graph, relaxed.bounds
         if len(bounds[source].shape) != 4 or relaxed.infeasible is not None or relaxed.splits:
@@ -71,16 +93,24 @@ class WindowPlan:
         def add(_: str, one: Window | None, other: Window | None) -> Window | None:
             return None if one is None or other is None else one.union(other)
 
-        found: dict[str, Window | None] = {source: Window()}
+        found: dict[str, Window | None] = {source: Window(phase, (step, step))}
         last = backward(graph.steps, found, visit, add, graph.input).get(graph.input)
         image = next(iter(views), torch.Size())
         if last is None or len(views) != 1 or len(image) != 4:
             return None
         windows[graph.input] = last
         images = {name: bounds[name].shape for name in windows} | {graph.input: image}
-        plan = cls(relaxed, source, windows, images)
+        plan = cls(relaxed, source, windows, images, phase, step)
         whole = sum(math.prod(shape[1:]) for shape in images.values())
         return plan if sum(plan.sizes()) <= _WORTH * whole else None
+
+    def covers(self, row: Tensor, column: Tensor) -> Tensor:
+        """Mark the positions (P,) that it is about."""
+        return (row % self.step == self.phase[0]) & (column % self.step == self.phase[1])
+
+    def places(self, example: Tensor, row: Tensor, column: Tensor) -> Places:
+        """Return positions (P,) that it is about as its windows count them."""
+        return Places(example, row // self.step, column // self.step)
 
     def sizes(self) -> list[int]:
         """Count the entries of one window of each value."""
@@ -102,6 +132,8 @@ class WindowPlan:
                     needed |= {each for each in sources if not relaxed.pays(each)}
             elif isinstance(step, AffineStep):
                 steps[name] = self._cut_affine(step, places, name, sources[0])
+            elif isinstance(step, Join):
+                steps[name] = self._padded(self._cut_join(step, places, name), name, sources)
         bounds = {name: self._bounds(name, places) for name in needed}
         return dataclasses.replace(relaxed, bounds=bounds, steps=steps)
 
@@ -135,6 +167,8 @@ class WindowPlan:
         inner, adjoint = _before(step, own), step.affine.local_adjoint
         if inner is None or adjoint is None:  # it renames the input's axes
             inner, adjoint = own, _unchanged
+        elif (local := _local_of(step, given)) is not None and local.spread is not None:
+            adjoint = partial(adjoint, start=(own.start, inner.start))
         fit = self._fitted(places, before, inner)
         inside = torch.Size((count, whole[1], *inner.size))
         error, absolute = step.error, step.absolute
@@ -166,15 +200,24 @@ class WindowPlan:
             absolute=step.absolute[places.example],
             free=None if step.free is None else places.cut(step.free, window),
         )
+        return self._padded(found, name, sources)
+
+    def _cut_join(self, step: Join, places: Places, name: str) -> Join:
+        window = self.windows[name]
+        constants = tuple(None if c is None else places.cut(c, window) for c in step.constants)
+        return dataclasses.replace(step, constants=constants)
+
+    def _padded(self, step: Relaxation, name: str, sources: tuple[str, ...]) -> Relaxation:
+        window = self.windows[name]
         margins = tuple(self.windows[each].margins(window) for each in sources)
-        return _Padded(found, margins) if any(any(each) for each in margins) else found
+        return _Padded(step, margins) if any(any(each) for each in margins) else step
 
 
 @dataclass(frozen=True)
 class _Padded:
-    """Lines whose coefficients are padded to the windows of their operands, of which others read more."""
+    """A step whose coefficients are padded to the windows of its operands, of which others read more."""
 
-    step: Lines
+    step: Relaxation
     margins: tuple[list[int], ...]
 
     @property
@@ -235,37 +278,47 @@ def _before(step: Relaxation | None, window: Window) -> Window | None:
         shape = step.upper_intercept.shape
         full = all(not isinstance(s, Tensor) or s.shape == shape for s in (*step.lower, *step.upper))
         return window if full and all(each == shape for each in step.shapes) else None
+    if isinstance(step, Join):  # channels beside each other
+        return window if step.dim == 1 and not step.stacked else None
     if not isinstance(step, AffineStep) or step.affine.local is None or len(step.in_shape) != 4:
         return None
     constant = step.constant if step.recentre is None else None
     if constant is not None and (constant.dim() < 3 or math.prod(constant.shape[-2:]) != 1):
         return None
-    rest, kwargs = step.arguments(step.in_shape[0])
-    local = step.affine.local(*rest, **kwargs)
+    local = _local_of(step, step.arguments(step.in_shape[0]))
     return None if local is None else window.before(local)
+
+
+def _local_of(step: AffineStep, given: tuple[tuple[Any, ...], dict[str, Any]]) -> Local | None:
+    rest, kwargs = given
+    return None if step.affine.local is None else step.affine.local(*rest, **kwargs)
 
 
 def entries_by_windows(relaxed: Relaxed, source: str, where: Tensor, memory: int) -> Interval | None:
     """Bound the entries ``where`` (B, C, H, W) of a value, infinite elsewhere; None where windows do not help."""
-    plan = None if torch.is_grad_enabled() else WindowPlan.of(relaxed, source)
-    if plan is None or relaxed.program.graph.input_shape[0] is not None:
+    fixed = relaxed.program.graph.input_shape[0] is not None
+    plans = [] if fixed or torch.is_grad_enabled() else WindowPlan.all(relaxed, source)
+    if not plans:
         return None
     like = relaxed.bounds[source].lower
     lower, upper = torch.full_like(like, -math.inf), torch.full_like(like, math.inf)
     counts = where.sum(1)  # (B, H, W)
     found = counts.nonzero()  # (P, 3)
     order = counts[tuple(found.t())].argsort(descending=True, stable=True)  # positions with as many entries together
-    item, sizes = relaxed.dtype_of(source).itemsize, plan.sizes()
-    at_once = max(2, memory // (2 * LIVE * item * max(sizes)))  # rows
-    kept = max(1, memory // (2 * _KEPT * item * sum(sizes)))
-    rest = found[order]
-    while len(rest):
-        most = int(counts[tuple(rest[0].tolist())])
-        count = max(1, min(len(rest), kept, at_once // (2 * most)))
-        places, rest = Places(*rest[:count].t()), rest[count:]
-        index = (places.example, slice(None), places.row, places.column)
-        marked = where[index].unsqueeze(2).unsqueeze(3)  # (P, C, 1, 1)
-        best = entries(plan.at(places), source, marked, max(1, at_once // (2 * count)))
-        lower[index] = best.lower.masked_fill(~marked, -math.inf).flatten(1)
-        upper[index] = best.upper.masked_fill(~marked, math.inf).flatten(1)
+    for plan in plans:
+        item, sizes = relaxed.dtype_of(source).itemsize, plan.sizes()
+        at_once = max(2, memory // (2 * LIVE * item * max(sizes)))  # rows
+        kept = max(1, memory // (2 * _KEPT * item * sum(sizes)))
+        rest = found[order]
+        rest = rest[plan.covers(rest[:, 1], rest[:, 2])]
+        while len(rest):
+            most = int(counts[tuple(rest[0].tolist())])
+            count = max(1, min(len(rest), kept, at_once // (2 * most)))
+            (example, row, column), rest = rest[:count].t(), rest[count:]
+            index = (example, slice(None), row, column)
+            marked = where[index].unsqueeze(2).unsqueeze(3)  # (P, C, 1, 1)
+            part = plan.at(plan.places(example, row, column))
+            best = entries(part, source, marked, max(1, at_once // (2 * count)))
+            lower[index] = best.lower.masked_fill(~marked, -math.inf).flatten(1)
+            upper[index] = best.upper.masked_fill(~marked, math.inf).flatten(1)
     return Interval(lower, upper)

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.intermediate import MEMORY
-from surebound.bounds.linear.places import Places
 from surebound.bounds.linear.windows import WindowPlan
 from surebound.bounds.reduced.network import Reduced, Rows
 from surebound.bounds.reduced.parts import Patterns
@@ -56,12 +55,13 @@ def _before(relaxed: Relaxed, source: str) -> set[str]:
 
 def _read(relaxed: Relaxed, source: str, place: int) -> dict[str, Tensor]:
     """Mark the entries (1, *value) of the values before one that an entry of it reads, where windows tell."""
-    plan = WindowPlan.of(relaxed, source)
+    height, width = (int(n) for n in relaxed.bounds[source].shape[-2:])
+    at = torch.tensor([place % (height * width)])
+    row, column = at // width, at % width
+    plan = next((each for each in WindowPlan.all(relaxed, source) if bool(each.covers(row, column))), None)
     if plan is None:
         return {}
-    height, width = plan.images[source][2:]
-    at = torch.tensor([place % (height * width)])
-    places = Places(torch.zeros_like(at), at // width, at % width)
+    places = plan.places(torch.zeros_like(at), row, column)
     found = {}
     for name, window in plan.windows.items():
         shape = plan.images[name]

@@ -20,34 +20,37 @@ def rows_by_windows(cut: Relaxed, source: str, place: Tensor, layers: tuple[Laye
 
     ``cut``: the relaxation of one example in which nothing goes through the layers' entries.
     """
-    plan = None if cut.program.graph.input_shape[0] is not None else WindowPlan.of(cut, source)
-    if plan is None:
+    plans = [] if cut.program.graph.input_shape[0] is not None else WindowPlan.all(cut, source)
+    if not plans:
         return None
-    height, width = plan.images[source][2:]
+    height, width = plans[0].images[source][2:]
     pixel = place % (height * width)
     order = pixel.argsort(stable=True)
     counts = pixel.bincount(minlength=height * width)
     most = int(counts.max())
-    channels = plan.images[source][1]
+    channels = plans[0].images[source][1]
     item = cut.dtype_of(source).itemsize
-    at_once = max(1, memory // (2 * LIVE * item * most * max(plan.sizes())))  # positions
-    columns = _Columns(plan, layers)
+    columns = _Columns(plans[0], layers)
     up = torch.zeros(len(place), columns.count, dtype=cut.dtype_of(source))
     low, offsets = torch.zeros_like(up), torch.zeros(2, len(place), dtype=torch.float64)
     starts = counts.cumsum(0) - counts
-    for pixels in torch.split(counts.nonzero()[:, 0], at_once):
-        places = Places(torch.zeros_like(pixels), pixels // width, pixels % width)
-        index = starts[pixels] + torch.arange(most).unsqueeze(1)  # (most, P) into ``order``
-        valid = torch.arange(most).unsqueeze(1) < counts[pixels]
-        unit = order[index.clamp(max=len(place) - 1)]  # (most, P)
-        one_hot = torch.zeros(most, len(pixels), channels, dtype=up.dtype)
-        one_hot.scatter_(2, (place[unit] // (height * width)).unsqueeze(2), 1.0)
-        pairs = torch.cat([one_hot, -one_hot]).reshape(2 * most, len(pixels), channels, 1, 1)
-        offset = torch.zeros(pairs.shape[:2], dtype=torch.float64)
-        form = plan.at(places).pull(source, pairs, offset, record=[layer.name for layer in layers])
-        both = columns.spread(form, places).reshape(2, most, len(pixels), columns.count)
-        up[unit[valid]], low[unit[valid]] = both[0][valid], -both[1][valid]
-        offsets[:, unit[valid]] = form.offset.reshape(2, most, len(pixels))[:, valid]
+    for plan in plans:
+        at_once = max(1, memory // (2 * LIVE * item * most * max(plan.sizes())))  # positions
+        mine = counts.nonzero()[:, 0]
+        mine = mine[plan.covers(mine // width, mine % width)]
+        for pixels in torch.split(mine, at_once) if len(mine) else ():
+            places = plan.places(torch.zeros_like(pixels), pixels // width, pixels % width)
+            index = starts[pixels] + torch.arange(most).unsqueeze(1)  # (most, P) into ``order``
+            valid = torch.arange(most).unsqueeze(1) < counts[pixels]
+            unit = order[index.clamp(max=len(place) - 1)]  # (most, P)
+            one_hot = torch.zeros(most, len(pixels), channels, dtype=up.dtype)
+            one_hot.scatter_(2, (place[unit] // (height * width)).unsqueeze(2), 1.0)
+            pairs = torch.cat([one_hot, -one_hot]).reshape(2 * most, len(pixels), channels, 1, 1)
+            offset = torch.zeros(pairs.shape[:2], dtype=torch.float64)
+            form = plan.at(places).pull(source, pairs, offset, record=[layer.name for layer in layers])
+            both = columns.spread(form, plan, places).reshape(2, most, len(pixels), columns.count)
+            up[unit[valid]], low[unit[valid]] = both[0][valid], -both[1][valid]
+            offsets[:, unit[valid]] = form.offset.reshape(2, most, len(pixels))[:, valid]
     return Rows(up, up if torch.equal(up, low) else low, offsets[0], -offsets[1])
 
 
@@ -55,7 +58,6 @@ class _Columns:
     """The columns of a reduced network's v as entries of the input and of activations."""
 
     def __init__(self, plan: WindowPlan, layers: tuple[Layer, ...]) -> None:
-        self.plan = plan
         graph = plan.relaxed.program.graph
         inputs = plan.images[graph.input][1:].numel()
         self.column = {graph.input: torch.arange(inputs)}  # by value: the column (entries,) of each, or -1
@@ -66,14 +68,14 @@ class _Columns:
             self.column[layer.name] = torch.full((entries,), -1).scatter(0, layer.place, own)
             self.count += len(layer)
 
-    def spread(self, form: Form, places: Places) -> Tensor:
+    def spread(self, form: Form, plan: WindowPlan, places: Places) -> Tensor:
         """Return the coefficients over all columns: (S, P, V)."""
-        graph = self.plan.relaxed.program.graph
+        graph = plan.relaxed.program.graph
         count = form.coefficients.shape[:2]
         found = form.coefficients.new_zeros(*count, self.count)
         for name, a in ((graph.input, form.coefficients), *form.recorded.items()):
-            _, channels, height, width = self.plan.images[name]
-            at, outside = places.pixels(self.plan.windows[name], height, width)
+            _, channels, height, width = plan.images[name]
+            at, outside = places.pixels(plan.windows[name], height, width)
             pixel = at.reshape(count[1], 1, -1)  # (P, 1, h w)
             entry = pixel + torch.arange(channels).reshape(-1, 1) * (height * width)
             column = self.column[name][entry].flatten(1)  # (P, C h w)
