@@ -54,6 +54,7 @@ FILES = (
     "scaling.c",
     "sparse.c",
     "medians.c",
+    "ascent.c",
 )
 
 

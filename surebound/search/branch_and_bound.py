@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from surebound.bounds.linear.alpha import Adam
+from surebound.bounds.reduced.descent import Patience
 from surebound.errors import InputError
 from surebound.graph import Program
 from surebound.interval import Interval
@@ -43,6 +44,7 @@ class Options:
     domains:    open sub-problems of an example beyond which it is given up
     batch:      sub-problems that are bounded at once
     root, node: optimisation of the multipliers of a whole case, and of each sub-problem
+    patience: with those sub-problems that will be cut whatever their multipliers
     candidates: cuts that are tried before one is chosen, as far as a batch has room for them
     probe:      optimisation of the halves that are tried
     solver:     of the linear programs
@@ -54,6 +56,7 @@ class Options:
     batch: int = 256
     root: Adam = Adam(steps=40, alpha_rate=0.1, beta_rate=0.05, decay=0.96)
     node: Adam = Adam(steps=16, alpha_rate=0.05, beta_rate=0.05)
+    patience: Patience = Patience(steps=4, times=2.0)
     probe: Adam = Adam(steps=6, alpha_rate=0.05, beta_rate=0.05)
     candidates: int = 8
     solver: str = "highs"

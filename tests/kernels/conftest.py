@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from surebound.kernels import (
+    ascent,
     balance,
     blocks,
     build,
@@ -21,7 +22,7 @@ from surebound.kernels import (
     sparse,
 )
 
-MODULES = (balance, blocks, ends, matrices, medians, products, rounding, rows, scaling, sparse)
+MODULES = (ascent, balance, blocks, ends, matrices, medians, products, rounding, rows, scaling, sparse)
 KERNELS = {
     each.name: each
     for module in MODULES
@@ -37,7 +38,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("no C compiler here")
     for each in KERNELS.values():
         monkeypatch.setattr(each, "worth", 1)
-    for module in (rows, rounding):
+    for module in (ascent, rows, rounding):
         monkeypatch.setattr(module, "WORTH", 1)
 
 

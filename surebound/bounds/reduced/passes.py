@@ -19,6 +19,7 @@ from surebound.bounds.linear.ball import ball_corner, ball_maximum
 from surebound.bounds.reduced.matrix import Matrix
 from surebound.bounds.reduced.network import Layer, Reduced, Rows
 from surebound.interval import Interval
+from surebound.kernels.ascent import UnitLines, lines_along, lines_back
 from surebound.numerics import Soundness, nothing_known, round_up, several_sums, slightly_up, tiny
 
 
@@ -56,7 +57,8 @@ class Pass:
     through: Tensor  # (N, U) coefficients of their inputs
     offset: Tensor  # (N,)
     size: Tensor | None  # (N,) what all roundings of the pass are relative to; None: not sound
-    lines: dict[int, _Lines]  # by layer
+    lines: dict[int, _Lines]  # by layer; those that are not here follow from the multipliers
+    m: Multipliers | None = None
 
     def select(self, index: Tensor) -> Pass:
         """Select some of the sub-problems, without their lines."""
@@ -74,7 +76,7 @@ class _Layer:
     low: Matrix
     up_offset: Tensor
     low_offset: Tensor
-    middle: Tensor | None  # (U,) between the offsets: for passes that are not sound, where ``low`` is ``up``
+    rough: UnitLines | None  # for passes that are not sound, where ``low`` is ``up``: its middle is between the offsets
     chord: Tensor
     top: Tensor
     bottom: Tensor
@@ -127,11 +129,17 @@ class Passes:
         size = work.abs() @ self.largest + offset.abs() if self.dtype == torch.float64 else None
         if size is not None and rounding_size is not None:
             size = size + rounding_size
-        through, known = torch.zeros_like(m.alphas), dict[int, _Lines]()
+        through, known = torch.zeros_like(m.alphas, memory_format=torch.contiguous_format), dict[int, _Lines]()
+        offset = offset.clone()
         for number, layer in reversed(list(enumerate(self.layers))):
             if layer.at.start >= given:
                 continue
             own = work[:, layer.at]
+            if layer.rough is not None:
+                p, signs = through[:, layer.own], m.signs[:, layer.own]
+                lines_back(own, signs, m.alphas[:, layer.own], m.betas[:, layer.own], layer.rough, p, offset)
+                layer.up.add_back(work, p)
+                continue
             known[number] = lines = _Lines.of(layer, m, sound=size is not None)
             positive = own.clamp(min=0)
             negative = own - positive
@@ -139,12 +147,9 @@ class Passes:
             if lines.pushes is not None:
                 p = p + lines.pushes
             offset = offset + (positive @ lines.top if lines.top.dim() == 1 else (positive * lines.top).sum(1))
-            if layer.middle is not None:
-                offset = offset + p @ layer.middle
-            else:
-                up = p.clamp(min=0)
-                down = p - up
-                offset = offset + up @ layer.up_offset + down @ layer.low_offset
+            up = p.clamp(min=0)
+            down = p - up
+            offset = offset + up @ layer.up_offset + down @ layer.low_offset
             if layer.rounds:
                 offset = offset + negative @ layer.bottom
             if size is not None:
@@ -156,7 +161,7 @@ class Passes:
             else:
                 layer.up.add_back(work, up)
                 layer.low.add_back(work, down)
-        return Pass(work[:, : self.inputs], work[:, self.inputs :], through, offset, size, known)
+        return Pass(work[:, : self.inputs], work[:, self.inputs :], through, offset, size, known, m)
 
     def pull_through(
         self, a: Tensor, offset: Tensor, signs: Tensor, through: Tensor, rounding_size: Tensor | None = None
@@ -219,10 +224,18 @@ class Passes:
     def along(self, found: Pass) -> tuple[Tensor, Tensor]:
         """Return the unstable ReLUs' inputs and outputs, (N, U) each, at the bound's maximiser, along its lines."""
         v = found.a.new_empty(len(found.a), self.columns)
-        v[:, : self.inputs] = self.corner(found)
-        inside = torch.empty_like(found.own)
+        if self.ball is None:
+            torch.where(found.a > 0, self.upper_end, self.lower, out=v[:, : self.inputs])
+        else:
+            v[:, : self.inputs] = self.corner(found)
+        inside = torch.empty(found.own.shape, dtype=v.dtype)
         for number, layer in enumerate(self.layers):
             p, own = found.through[:, layer.own], found.own[:, layer.own]
+            if layer.rough is not None and found.m is not None:
+                signs, alphas = found.m.signs[:, layer.own], found.m.alphas[:, layer.own]
+                z, at = layer.up.forward(v), v[:, layer.at]
+                lines_along(z, own, signs, alphas, layer.rough, inside[:, layer.own], at)
+                continue
             z = _applied(layer, v, p > 0)
             lines = found.lines[number]
             y = torch.where(own > 0, torch.addcmul(lines.top, lines.upper, z), lines.lower * z)
@@ -287,7 +300,10 @@ def _prepared(layer: Layer, first: int, inputs: int, largest: Tensor, dtype: tor
     if low is not up:
         size = torch.maximum(size, low.sizes(largest[: low.width]))
     up_offset, low_offset = rows.up_offset.to(dtype), rows.low_offset.to(dtype)
-    rough = dtype != torch.float64 and low is up
+    chord, top, bottom = (v.to(dtype) for v in (layer.chord, layer.top, layer.bottom))
+    rough = None
+    if dtype != torch.float64 and low is up:
+        rough = UnitLines(chord, top, bottom, 0.5 * (up_offset + low_offset), *layer.sides)
     return _Layer(
         at=slice(first, first + len(layer)),
         own=slice(first - inputs, first - inputs + len(layer)),
@@ -295,10 +311,10 @@ def _prepared(layer: Layer, first: int, inputs: int, largest: Tensor, dtype: tor
         low=low,
         up_offset=up_offset,
         low_offset=low_offset,
-        middle=0.5 * (up_offset + low_offset) if rough else None,
-        chord=layer.chord.to(dtype),
-        top=layer.top.to(dtype),
-        bottom=layer.bottom.to(dtype),
+        rough=rough,
+        chord=chord,
+        top=top,
+        bottom=bottom,
         lower=layer.lower.to(dtype),
         upper=layer.upper.to(dtype),
         left=layer.sides[0],
@@ -323,8 +339,6 @@ def _spread(values: list[tuple[_Layer, float]], like: Tensor) -> Tensor:
 def _applied(layer: _Layer, v: Tensor, upwards: Tensor) -> Tensor:
     """Evaluate the layer's rows at v: (N, U); their upper bounds where ``upwards``, their lower ones elsewhere."""
     z = layer.up.forward(v)
-    if layer.middle is not None:
-        return z.add_(layer.middle)
     if layer.low is not layer.up:
         z = torch.where(upwards, z, layer.low.forward(v))
     return z + torch.where(upwards, layer.up_offset, layer.low_offset)

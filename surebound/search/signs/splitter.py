@@ -172,7 +172,8 @@ class SignSplitter:
     def _improved(self, batch: Domains, adam: Adam) -> tuple[Domains, Pass, Tensor]:
         """Bound sub-problems by optimised multipliers and settle what is proved; return the others, with their gaps."""
         row = self._row(self.fast, batch)
-        best, gaps = descend(self.fast.passes, row.a, row.offset, batch.m, adam, goal=_GOAL)
+        patience = self.options.patience if adam is self.options.node else None
+        best, gaps = descend(self.fast.passes, row.a, row.offset, batch.m, adam, _GOAL, patience)
         batch, found = self._bounded(dataclasses.replace(batch, m=best))
         index = self._open(batch)
         return batch[index], found.select(index), gaps[index]
