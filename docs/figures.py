@@ -85,32 +85,48 @@ def split() -> Figure:
     )
 
 
+#: One of each threat, at a size that is seen.
+THREATS = (
+    "linf:0.15", "l2:2", "l1:3", "l0:4", "patch:3", "brightness:0.3", "contrast:0.6", "gamma:0.6",
+    "hue:90deg", "blur:1", "rotation:20deg", "translation:1", "scaling:0.3", "linf:0.1+rotation:20deg",
+)  # fmt: skip
+
+
 def threats() -> Figure:
-    """One digit, and both ends of every change by parameters."""
+    """One coloured digit, and two ends of every threat to it."""
     import torch
 
     import surebound as sb
+    from surebound.attack.box import InnerBox
     from surebound.threats import Changed, Patched
 
-    image = sb.data.load("digits").test.batch(torch.tensor([0]))[0]
-    names = ("brightness:0.3", "contrast:0.6", "gamma:0.6", "blur:1", "rotation:20deg", "translation:1", "scaling:0.3",
-             "patch:3", "l0:1")  # fmt: skip
+    digit = sb.data.load("digits").test.batch(torch.tensor([0]))[0]
+    paint, paper = torch.tensor([0.95, 0.75, 0.2]), torch.tensor([0.1, 0.2, 0.35])
+    image = paper.view(3, 1, 1) + digit * (paint - paper).view(3, 1, 1)  # (1, 3, 8, 8): hue needs colours
+
+    def end(name: str, sign: int) -> torch.Tensor:
+        network, region = sb.threat(name).against(torch.nn.Identity(), image, (0, 1))
+        box = InnerBox.of(region[len(region.x) // 3 :])  # somewhere, of a patch's places
+        if isinstance(network, (Changed, Patched)) and "linf" not in name:
+            return network.image(box.lower if sign < 0 else box.upper)
+        draw = torch.Generator().manual_seed(3)
+        few = torch.rand(box.lower.shape, generator=draw) < (0.04 if name.startswith("l1") else 1.0)
+        point = box.settled(box.reference + sign * 100 * few * torch.randn(box.lower.shape, generator=draw))
+        return network.image(point) if isinstance(network, Changed) else point
 
     def draw(canvas: Canvas) -> None:
-        panels = canvas.subplots(2, len(names) + 1)
-        for column, name in enumerate(("as it is", *names)):
-            for row, sign in enumerate((-1, 1)):
-                changed = image
-                if column:
-                    network, region = sb.threat(name).against(torch.nn.Identity(), image, (0, 1))
-                    ends = region[len(region.x) // 3 :].interval()  # somewhere, of a patch's places
-                    point = ends.lower if sign < 0 else ends.upper
-                    changed = network.image(point) if isinstance(network, (Changed, Patched)) else point
-                panels[row, column].imshow(changed[0, 0], cmap="gray", vmin=0, vmax=1)
+        panels = canvas.subplots(4, 8)
+        for number, name in enumerate(("as it is", *THREATS)):
+            block, column = divmod(number, 8)
+            for row, sign in ((2 * block, -1), (2 * block + 1, 1)):
+                shown = image if number == 0 else end(name, sign)
+                panels[row, column].imshow(shown[0].permute(1, 2, 0).clamp(0, 1))
                 panels[row, column].set(xticks=[], yticks=[])
-            panels[0, column].set_title(name, fontsize=8)
+            panels[2 * block, column].set_title(name.replace("+", "\n+ "), fontsize=8)
+        for row in (2, 3):
+            panels[row, 7].set_axis_off()
 
-    return Figure("threats", "A digit, and the smallest and the largest of each change", draw, (10.8, 2.6))
+    return Figure("threats", "A coloured digit, and two ends of each change", draw, (8.8, 5.2))
 
 
 def growth(path: Path) -> Figure:

@@ -1,4 +1,4 @@
-"""Every threat through one harness: nothing inside leaves the bounds, none at size 0, larger is never tighter."""
+"""Threats by name: what they compute, what is proved of them, how large they are (see also test_region_harness)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import itertools
 import json
 import math
 from fractions import Fraction
-from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,24 +15,16 @@ from typer.testing import CliRunner
 
 import surebound as sb
 from surebound.attack.box import InnerBox
-from surebound.attack.methods import PGD
 from surebound.cli import build_app
 from surebound.cli.output import Format
 from surebound.cli.radius import conclusion, show
-from surebound.errors import InputError, RegionError, RunError, StoreError
-from surebound.report import provenance
+from surebound.errors import InputError, RegionError, StoreError
 from surebound.report.headline import headline
 from surebound.report.source import read_run
 from surebound.threats import Changed, Gamma, Hue, Rotation, Translation, Zoom, substitutions
 from surebound.verify.radius import ImageRadius
-from tests.cli.digits_net import build
 
 CLIP = (0.0, 1.0)
-SIZES = {
-    "linf": "1/20", "l2": "1/4", "l1": "1/2", "brightness": "1/5", "contrast": "1/2", "blur": "1",
-    "rotation": "20deg", "translation": "3/2px", "scaling": "1/5", "gamma": "1/2", "hue": "60deg",
-    "brightness:1/7+scaling": "1/5", "linf:1/40+gamma:1/3+hue": "20deg",
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -54,40 +44,6 @@ def x():
 def margins(network, points, labels):
     z = network(points)
     return z - z.gather(1, labels[:, None])
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_nothing_inside_leaves_the_bounds(net, x, name):
-    network, region = sb.threat(f"{name}:{SIZES[name]}").against(net, x, CLIP)
-    labels = network(region.x).argmax(1)
-    found = [sb.worst_margins(network, region, labels, method=method) for method in ("interval", "crown")]
-    upper = torch.fmin(*found)
-    assert bool((found[1] <= found[0] + 1e-5).all())
-    box, draw = InnerBox.of(region), torch.Generator().manual_seed(2)
-    for number in range(60):
-        share = torch.rand(box.lower.shape, generator=draw)
-        share = share.round() if number % 3 == 0 else share
-        point = box.settled(box.lower + share * (box.upper - box.lower))
-        assert bool((margins(network, point, labels) <= upper).all())
-    broken = sb.attack(network, region, labels, PGD(steps=20, restarts=2))
-    assert bool((margins(network, broken.adversarial, labels) <= upper).all())
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_size_0_is_the_image_and_larger_is_never_tighter(net, x, name):
-    labels = net(x).argmax(1)
-    whole = sb.threat(f"{name}:{SIZES[name]}")
-    found = []
-    # one network for all sizes: more whole-pixel shifts would be other sums
-    network, region = whole.against(net, x, CLIP)
-    for share in (Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(1)):
-        region = region.around(region.x, share * whole.size)
-        found.append(sb.worst_margins(network, region, labels, method="interval"))
-    assert torch.equal(network(region.x), net(x))
-    assert torch.allclose(found[0], margins(net, x, labels), atol=1e-4)
-    for small, large in pairwise(found):
-        assert bool((small <= large + 1e-6).all())
-    assert bool((found[-1] > found[0] + 1e-3).any())
 
 
 def colours_turned(image, angle):
@@ -347,61 +303,6 @@ def test_reports_say_what_the_verdicts_are_about(net, x, tmp_path):
             for command, message in (("results", f"about {words}"), ("explore", f"verdicts about {words}")):
                 output = " ".join(CliRunner().invoke(build_app(), [command, str(path)]).output.split())
                 assert message in output, output
-
-
-def test_commands_take_threats(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run = lambda *args: CliRunner().invoke(build_app(), [*args, "--first", "2", "--quiet"])  # noqa: E731
-    net = "tests.cli.digits_net:build"
-    for threat in ("translation:1/10", "l2:1/100"):
-        found = run("bounds", net, "--data", "digits", "--threat", threat, "--method", "crown")
-        assert found.exit_code == 0 and f"proved robust against {threat}" in found.output, found.output
-    found = run(
-        "attack", net, "--data", "digits", "--threat", "rotation:5deg", "--steps", "3", "--save", "w.safetensors"
-    )
-    assert found.exit_code == 0 and "rotation:5" in found.output, found.output
-    from safetensors.torch import load_file
-
-    assert load_file("w.safetensors")["images"].shape == (2, 1, 8, 8)
-    found = run(
-        "verify", net, "--data", "digits", "--threat", "contrast:1/10", "--cascade", "fast", "--jobs", "1", "--out", "o"
-    )
-    assert found.exit_code == 0 and "1/10" in found.output, found.output
-    kept = read_run(tmp_path / "o")
-    assert kept.name.endswith(", contrast:1/10") and "stay under contrast:1/10?" in str(provenance.asked(kept)["asked"])
-    found = run("verify", net, "--data", "digits", "--threat", "contrast:1/10", "--certificates", "c")
-    assert "leave them out with --threat" in found.output
-    for given in ((), ("--eps", "1/9", "--threat", "l2:1")):
-        assert "one of the two" in (run("bounds", net, "--data", "digits", *given).output)
-    assert "rotation:5deg" in (run("attack", net, "--data", "digits", "--threat", "tilt:3").output)
-
-
-def test_commands_take_patches_and_radius_takes_threats(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run = lambda *args: CliRunner().invoke(build_app(), [*args, "--data", "digits", "--quiet"])  # noqa: E731
-    net = "tests.cli.digits_net:build"
-    found = run("bounds", net, "--threat", "patch:7", "--first", "2")
-    assert found.exit_code == 0 and "2 images" in found.output and "against patch:7" in found.output, found.output
-    found = run("attack", net, "--threat", "patch:7", "--first", "2", "--steps", "2", "--restarts", "1",
-                "--save", "w.safetensors")  # fmt: skip
-    assert found.exit_code == 0, found.output
-    from safetensors.torch import load_file
-
-    assert load_file("w.safetensors")["images"].shape == (2, 1, 8, 8)
-    found = run("verify", net, "--threat", "patch:7", "--first", "2", "--cascade", "fast", "--jobs", "1", "--out", "o")
-    assert found.exit_code == 0 and " 2  " in found.output, found.output
-    listed = CliRunner().invoke(build_app(), ["results", "o", "--format", "json"])
-    records = json.loads(listed.stdout)
-    assert [record["index"] for record in records] == [0, 1], "images, not their four places"
-    images = sb.data.load("digits").test.batch(torch.arange(2))[0]
-    assert [record["prediction"] for record in records] == build()(images).argmax(1).tolist()
-    states = {record["status"] for record in records}
-    filtered = CliRunner().invoke(build_app(), ["results", "o", "--format", "json", "--status", states.pop()])
-    assert json.loads(filtered.stdout) and all(record["index"] < 2 for record in json.loads(filtered.stdout))
-    with pytest.raises(RunError, match="a record for each place of a patch, not for each image"):
-        read_run(Path("o"))
-    assert "has whole sizes" in run("radius", net, "--threat", "patch:2").output
-    assert "--most is for l-infinity balls" in run("radius", net, "--threat", "l2:1", "--most", "1").output
 
 
 def test_radius_shows_the_size_of_each_part_of_a_combination(capsys):

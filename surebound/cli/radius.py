@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from fractions import Fraction
 
+    from torch import Tensor, nn
+
+    from surebound.experiment.target import Target as TargetNetwork
+    from surebound.search.verdicts import SizedRegion
     from surebound.threats import Threat
     from surebound.verify.radius import ImageRadius
 
@@ -36,7 +40,8 @@ def radius(
     step: Annotated[
         str | None,
         typer.Option(
-            help="Distance of neighbouring radii: how exact the answer is (default: 1/256; of a threat 1/64)."
+            help="Distance of neighbouring radii: how exact the answer is (default: 1/256; of a threat 1/64, of "
+            "patches and l0 a pixel)."
         ),
     ] = None,
     threat: ThreatName = None,
@@ -69,6 +74,8 @@ def radius(
 
       surebound radius runs/digits --first 20 --threat rotation:20deg --step 1/2
 
+      surebound radius runs/digits --first 20 --threat patch:4
+
       surebound radius net.onnx --data images.npz --most 16/255 --step 1/1020 --cascade fast --out radii
     """
     from surebound.cli.bar import Bar
@@ -77,7 +84,7 @@ def radius(
     from surebound.verify.radius import RadiusSearch
 
     asked = _asked(most, threat)
-    exact = asked.size / 64 if step is None and threat is not None else exact_fraction(step or "1/256", "--step")
+    exact = _finest(asked) if step is None and threat is not None else exact_fraction(step or "1/256", "--step")
     if ":" in model:
         sys.path.insert(0, os.getcwd())  # workers import the factory's module, too
     target = load_target(model, weights=weights, data=data, data_dir=data_dir, device=device, clip=clip)
@@ -85,7 +92,7 @@ def radius(
     place = out or (Path(model) / "radius" if (Path(model) / "config.toml").is_file() else None)
     if place is not None and out is None and threat is not None:
         place = place / str(asked).replace(":", "-").replace("/", "_")
-    network, region = asked.against(target.model, images, target.clip)
+    network, region = _largest(asked, target, images)
     if place is None:
         note("results are shown and not kept; with --out DIR they are, and a second start goes on")
     kept = "nothing was kept: use --out DIR" if place is None else "the same command goes on from here"
@@ -114,16 +121,31 @@ def _asked(most: str | None, threat: str | None) -> Threat:
     """Return the threat whose sizes are searched, at its largest: --threat, or l-infinity balls up to --most."""
     from surebound.cli.threats import asked_threat
     from surebound.errors import InputError
-    from surebound.threats.threat import PATCHES
 
     if threat is None:
         return asked_threat(most or "1/2", None)
     if most is not None:
         raise InputError("--most is for l-infinity balls; the size of --threat is the largest that is asked about")
-    asked = asked_threat(None, threat)
-    if asked.name in PATCHES:
-        raise InputError(f"{asked} has whole sizes: ask surebound verify about each of them")
-    return asked
+    return asked_threat(None, threat)
+
+
+def _finest(asked: Threat) -> Fraction:
+    """Return the distance of neighbouring sizes where none is given: a pixel, or a part of the largest size."""
+    from fractions import Fraction
+
+    from surebound.threats.threat import PATCHES
+
+    return Fraction(1) if asked.name in PATCHES else asked.size / 64
+
+
+def _largest(asked: Threat, target: TargetNetwork, images: Tensor) -> tuple[nn.Module, SizedRegion]:
+    """Return the network and the region of the largest size; patches and pixels anywhere, all places at once."""
+    from surebound.pixel_ball import L0Ball, Patch
+
+    if asked.name in ("patch", "l0"):
+        kind = Patch if asked.name == "patch" else L0Ball
+        return target.model, kind(images, asked.size, target.clip or (0.0, 1.0))
+    return asked.against(target.model, images, target.clip)
 
 
 def show(found: Sequence[ImageRadius], asked: Threat, form: Format) -> None:
@@ -144,13 +166,20 @@ def as_json(each: ImageRadius, asked: Threat) -> dict[str, Any]:
         "label": each.label,
         "proved": None if proved is None else float(proved),
         "proved_exactly": None if proved is None else str(proved),
-        "proved_threat": None if proved is None else str(asked.at(proved)),
+        "proved_threat": _named(proved, asked),
         "broken": None if broken is None else float(broken),
         "broken_exactly": None if broken is None else str(broken),
-        "broken_threat": None if broken is None else str(asked.at(broken)),
+        "broken_threat": _named(broken, asked),
         "left_open": each.undecided,
         "float_sound": each.float_sound,
     }
+
+
+def _named(radius: Fraction | None, asked: Threat) -> str | None:
+    """Return a size as --threat takes it; a patch of no pixels is none."""
+    from surebound.threats.threat import PATCHES
+
+    return None if radius is None or (radius == 0 and asked.name in PATCHES) else str(asked.at(radius))
 
 
 def conclusion(found: Sequence[ImageRadius], asked: Threat) -> str:
@@ -183,7 +212,8 @@ def _axis(asked: Threat) -> str:
 
     if isinstance(asked, Combination):
         return f"size, of which {asked.size} is {asked.rounded}"
-    return "ε, the largest change of a pixel" if asked.name == "linf" else f"size of {asked.name}"
+    unit = {"patch": "side of the patch, in pixels", "l0": "pixels that hold anything"}.get(asked.name)
+    return "ε, the largest change of a pixel" if asked.name == "linf" else unit or f"size of {asked.name}"
 
 
 def _row(each: ImageRadius, asked: Threat) -> list[Cell]:

@@ -95,7 +95,8 @@ def run_images(asked: ImageRequest) -> None:
             note_verification(
                 place, network=found.name, data=found.data, images=len(images), radii=radii,
                 cascade=stages, timeout=limit, seed=asked.seed, certificates=asked.certificates,
-                threat=None if asked.threat is None else str(threats[0]), places=places, predictions=read,
+                threat=None if asked.threat is None else str(threats[0]), clip=found.clip,
+                places=places, predictions=read,
             )  # fmt: skip
 
     if places > 1:

@@ -30,6 +30,7 @@ def note_verification(
     seed: int,
     certificates: Path | None = None,
     threat: str | None = None,
+    clip: tuple[float, float] | None = None,
     places: int = 1,
     predictions: Sequence[int] = (),
 ) -> None:
@@ -44,7 +45,7 @@ def note_verification(
         "timeout": None if timeout == float("inf") else timeout,
         "seed": seed,
         **({} if certificates is None else {"certificates": str(certificates.absolute())}),
-        **({} if threat is None else {"threat": threat}),
+        **({} if threat is None else {"threat": threat, "clip": None if clip is None else list(clip)}),
         # records for each image, and what the network makes of the images themselves
         **({} if places == 1 else {"places": places, "predictions": list(predictions)}),
         "environment": None,

@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from surebound.report.originals import OTHERS, class_names, find_examples, original_of
+from surebound.report.changed import seen
+from surebound.report.originals import OTHERS, class_names, find_examples
 from surebound.report.source import ReportedRun
 from surebound.report.verdicts import in_words, radius_text
 from surebound.train.examples import Examples
@@ -31,7 +32,8 @@ class Picture:
     witness: Tensor | None  # (C, H, W): the counterexample
     title: str
     detail: str
-    eps: float
+    eps: float  # the largest change of a pixel, or a bound of it
+    within: str = ""  # the radius or the threat, in words
 
     @property
     def perturbation(self) -> Tensor | None:
@@ -57,11 +59,11 @@ def gallery(run: ReportedRun, data_dir: Path | None = None, most: int = MOST) ->
     rest = [r for r in run.records if r.verdict.status is not Status.FALSIFIED]
     hardest = _first_of_each(sorted(rest, key=_hardness), most)
     images, note = find_examples(run.data, data_dir) if broken or hardest else (None, "")
-    pictures = {id(r): _picture(r, images, class_names(run)) for r in (*broken, *hardest)}
+    pictures = {id(r): _picture(run, r, images, class_names(run)) for r in (*broken, *hardest)}
     if images is not None and any(p.original is None for p in pictures.values()):
         note = OTHERS
     return Gallery(
-        tuple(pictures[id(r)] for r in broken),
+        tuple(p for r in broken if (p := pictures[id(r)]).witness is not None),
         tuple(p for r in hardest if (p := pictures[id(r)]).original is not None),
         note,
     )
@@ -97,14 +99,15 @@ def _spread(records: list[Record], most: int) -> list[Record]:
     return sorted(chosen, key=_brokenness)
 
 
-def _picture(record: Record, images: Examples | None, classes: tuple[str, ...]) -> Picture:
-    original, verdict = original_of(record, images), record.verdict
+def _picture(run: ReportedRun, record: Record, images: Examples | None, classes: tuple[str, ...]) -> Picture:
+    (original, witness), verdict = seen(run, record, images), record.verdict
 
     def name(k: int) -> str:
         return classes[k] if k < len(classes) else str(k)
 
     title = name(record.label)
-    place = f"image {record.index}, within {radius_text(record.eps)}"
+    within = f"under {run.threat}" if run.threat else f"within {radius_text(record.eps)}"
+    place = f"image {record.index}, {within}"
     if verdict.status is Status.FALSIFIED:
         instead = "" if verdict.read_as is None else f" → {name(verdict.read_as)}"
         title, detail = f"{title}{instead}", f"{place}: found by {in_words(verdict.stage)}"
@@ -115,7 +118,10 @@ def _picture(record: Record, images: Examples | None, classes: tuple[str, ...]) 
             how = f"{_OPEN[verdict.status]} after {in_words(verdict.stage) or 'no stage'}"
         seconds = f", {verdict.seconds:.1f} s" if verdict.seconds >= 0.05 else ""
         detail = f"{place}: {how}{seconds}{margin}"
-    return Picture(original, verdict.witness, title, detail, float(record.eps))
+    change = float(record.eps)
+    if run.threat and original is not None and witness is not None:  # a size in degrees is none of pixels
+        change = float((witness - original).abs().max())
+    return Picture(original, witness, title, detail, change, within)
 
 
 _OPEN = {Status.UNKNOWN: "undecided", Status.TIMEOUT: "out of time", Status.ERROR: "an error"}

@@ -71,8 +71,9 @@ def chosen(run: ReportedRun) -> Summary:
 def _verified(run: ReportedRun) -> Headline:
     s = chosen(run)
     proved, upper = proved_share(s), 1 - s.falsified_error
-    what = f"{_counts(proved)} of {s.total:,} images proved robust at ε&nbsp;=&nbsp;{radius_text(s.eps)}"
-    what += f" ({html.escape(run.regions)})" if run.regions else ""
+    what = f"{_counts(proved)} of {s.total:,} images proved robust "
+    what += f"under {html.escape(run.threat)}" if run.threat else f"at ε&nbsp;=&nbsp;{radius_text(s.eps)}"
+    what += f" ({html.escape(run.regions)})" if run.regions and not run.threat else ""
     if upper > proved:
         between = (
             f"Counterexamples leave at most {percent(upper, 1)}, so the true robust accuracy lies "

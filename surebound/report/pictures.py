@@ -41,7 +41,8 @@ def counterexamples(name: str, pictures: Sequence[Picture], most: int = 6) -> Fi
                 if panel is not None:
                     axes.imshow(image_pixels(panel) if first else difference_pixels(panel, picture.eps))
                 axes.set_axis_off()
-            row[0].set_title(f"{picture.title}, within {picture.eps:.3g}", fontsize=8, loc="left")
+            within = picture.within or f"within {picture.eps:.3g}"
+            row[0].set_title(f"{picture.title}, {within}", fontsize=8, loc="left")
 
     alt = "Counterexamples: the image, what it was changed to, and the change (red brighter, blue darker)"
     return Figure(name, alt, draw, (4.2, 1.45 * len(shown)))

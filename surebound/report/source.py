@@ -16,8 +16,8 @@ from surebound.errors import InputError, RunError
 from surebound.experiment.config import Config
 from surebound.experiment.metrics import read_metrics
 from surebound.experiment.rundir import RunDirectory
-from surebound.experiment.verifications import read_verifications
-from surebound.verify import Record, Store, Summary, summarise
+from surebound.experiment.verifications import by_image, read_verifications
+from surebound.verify import Record, Results, Store, Summary, summarise
 from surebound.verify.mistaken import of_another_question
 from surebound.verify.run import STORE_NAME
 
@@ -36,6 +36,8 @@ class ReportedRun:
     requests: tuple[dict[str, Any], ...] = ()  # what was asked of `verify`
     codes: tuple[str, ...] = ()  # code versions of the verdicts
     regions: str = ""  # what the verdicts are about if not l-infinity balls of one radius
+    threat: str = ""  # the same as `--threat` takes it, if it was asked so
+    clip: tuple[float, float] | None = None  # valid pixels of the threat
 
     @functools.cached_property
     def summaries(self) -> tuple[Summary, ...]:
@@ -104,18 +106,18 @@ def read_run(path: Path) -> ReportedRun:
     if not training and not records:
         raise RunError(f"{path} has nothing to report yet: no training run, and a store without results")
     requests = tuple(read_verifications(folder))
-    if any(int(request.get("places", 1)) > 1 for request in requests):
-        raise RunError(
-            f"{path} has a record for each place of a patch, not for each image; the command that made it shows them "
-            f"by image: surebound verify ... --threat {requests[-1].get('threat')}"
-        )
+    records = tuple(by_image(Results(records), folder))
     name = training["config"].name if training else str(requests[-1]["network"]) if requests else folder.name
+    threat, clip = "", None
     if regions:
-        regions = next((str(request["threat"]) for request in reversed(requests) if "threat" in request), regions)
+        request = next((request for request in reversed(requests) if "threat" in request), {"threat": ""})
+        threat, ends = str(request["threat"]), request.get("clip", (0.0, 1.0))
+        regions, clip = threat or regions, None if ends is None else (float(ends[0]), float(ends[1]))
         name = f"{name}, {regions}"  # no table or chart may take them for l-infinity balls
     return ReportedRun(
-        path=folder, name=name, records=records, requests=requests, codes=codes, regions=regions, **training
-    )
+        path=folder, name=name, records=records, requests=requests, codes=codes, regions=regions, threat=threat,
+        clip=clip, **training,
+    )  # fmt: skip
 
 
 def records_json(runs: Sequence[ReportedRun]) -> str:

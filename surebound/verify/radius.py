@@ -16,15 +16,15 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from surebound.errors import InputError, RegionError, StoreError, VerificationError
+from surebound.pixel_ball import PixelBall
 from surebound.region import LinfBall
 from surebound.search.cascade import Cascade
-from surebound.search.cascade import cascade as find_cascade
 from surebound.search.record import Record
 from surebound.search.verdicts import Example, Setting, SizedRegion, example_of
 from surebound.verdict import Status
 from surebound.verify.identity import example_hash
 from surebound.verify.pool import Executor
-from surebound.verify.run import STORE_NAME, checked, executor_for, identity_of, kind_of
+from surebound.verify.run import STORE_NAME, checked, executor_for, identity_of, kind_of, stages_for
 from surebound.verify.schedule import UnitSchedule
 from surebound.verify.store import Store
 from surebound.verify.work import Work
@@ -74,10 +74,12 @@ class RadiusSearch:
             raise RegionError(f"radii are searched for balls, not for {region}")
         if not 0 < step <= region.eps:
             raise InputError(f"the step {step} must be above 0 and at most the largest radius, {region.eps}")
+        if isinstance(region, PixelBall) and step.denominator != 1:
+            raise InputError(f"the step {step} is no number of pixels; give whole ones")
         self._images, self._clip, self._labels = region.x, region.clip, labels.long()
         self._kind = kind_of(region)
         self._step, self._count = step, int(region.eps // step)
-        stages = find_cascade(cascade)
+        stages = stages_for(region, cascade)
         stages.check()
         checked(model, stages, self._images, labels, None, timeout, jobs)
         setting = Setting(region.clip, seed, timeout, kind=self._kind)

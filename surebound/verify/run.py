@@ -101,9 +101,7 @@ def verify(
             f"certificates speak of l-infinity balls of one radius, not of {balls[0]}: leave certificates out; for "
             "radii per coordinate sb.decide(model, ball, labels, certificates=...) writes them"
         )
-    steps = find_cascade(cascade)
-    if isinstance(balls[0], NormBall):
-        steps = steps.for_norms(searched=isinstance(balls[0], L1Ball | L2Ball))
+    steps = stages_for(balls[0], cascade)
     steps.check()
     chosen = checked(model, steps, images, labels, indices, timeout, jobs)
     if cluster is not None:
@@ -246,6 +244,14 @@ def kind_of(ball: SizedRegion) -> SizedRegion | None:
             "sb.decide(model, ball, labels)"
         )
     return ball[:0]
+
+
+def stages_for(ball: SizedRegion, cascade: str | Cascade) -> Cascade:
+    """Return the stages of a cascade that know balls of this kind."""
+    steps = find_cascade(cascade)
+    if isinstance(ball, NormBall):
+        steps = steps.for_norms(searched=isinstance(ball, L1Ball | L2Ball))
+    return steps
 
 
 def _balls(region: SizedRegion | Sequence[SizedRegion]) -> list[SizedRegion]:

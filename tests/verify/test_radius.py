@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from fractions import Fraction
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from surebound.cli import build_app
 from surebound.errors import InputError, StoreError, VerificationError
 from surebound.norm_ball import L2Ball
+from surebound.pixel_ball import L0Ball, Patch
 from surebound.region import LinfBall
 from surebound.search.cascade import Cascade
 from surebound.search.record import Record
@@ -177,3 +179,34 @@ def test_the_command(tmp_path: Path) -> None:
     again = CliRunner().invoke(build_app(), [str(word) for word in (*words, "--format", "json", "--quiet")])
     lines = json.loads(again.stdout)
     assert again.stderr == "" and lines[0]["proved_exactly"] == "3/8" and lines[3]["broken"] == 0
+
+
+@pytest.mark.parametrize("kind", [L0Ball, Patch])
+def test_pixels_that_a_linear_network_bears(kind: type[Any]) -> None:
+    """Against all choices of pixels, each entry at the end that suits it: the largest size without a counterexample."""
+    draw = torch.Generator().manual_seed(5)
+    images = torch.rand(6, 2, 3, 3, generator=draw)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(18, 2)).requires_grad_(False)
+    row = torch.randn(18, generator=draw).sign() * (torch.rand(18, generator=draw) + 0.5)
+    net[1].weight.copy_(torch.stack([row, -row]))
+    net[1].bias.copy_(torch.tensor([3.0, 0.0]))
+    labels = net(images).argmax(1)
+    places = list(product(range(3), range(3)))
+    for each in RadiusSearch(net, kind(images, 3), labels, "default", step=Fraction(1)).run():
+        x, sign = images[each.index].double(), 1.0 if int(labels[each.index]) else -1.0
+        way = sign * 2 * row.double().reshape(2, 3, 3)  # the margin of the other class rises this way
+        gain = torch.where(way > 0, way * (1 - x), -way * x).sum(0)
+        lead = float(sign * (-2 * (row.double() @ x.flatten()) - 3.0))
+        most = [0.0]
+        for size in (1, 2, 3):
+            if kind is L0Ball:
+                choices = [list(chosen) for chosen in combinations(places, size)]
+            else:
+                tops = product(range(4 - size), repeat=2)
+                choices = [[(i + a, j + b) for a, b in product(range(size), repeat=2)] for i, j in tops]
+            most.append(max(sum(float(gain[p]) for p in chosen) for chosen in choices))
+        assert all(abs(lead - total) > 1e-3 for total in most), "no tie"
+        proved = max(size for size, total in enumerate(most) if total < lead)
+        assert each.proved == proved and each.broken == (None if proved == 3 else proved + 1) and not each.undecided
+    with pytest.raises(InputError, match="no number of pixels"):
+        RadiusSearch(net, kind(images, 3), labels, "default", step=Fraction(1, 2))
