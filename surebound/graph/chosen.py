@@ -64,8 +64,17 @@ def _kind(result: Any) -> str:
     return "tensor" if isinstance(result, Tensor) else type(result).__name__
 
 
+#: What to do about integers that cannot be traced.
+INSTEAD = (
+    "take the float operators between calls that quantise (torchao's convert_pt2e, or "
+    "_convert_to_reference_decomposed_fx of torch.ao.quantization.quantize_fx), or quantise an ONNX export "
+    "(onnxruntime.quantization.quantize_static, QDQ format) and load the file: sb.load('net.onnx')"
+)
+_OBSERVING = ("quantization.observer", "quantization.fake_quantize", "pt2e.observer", "pt2e.fake_quantize")
+
+
 def refuse_unreadable(model: nn.Module) -> None:
-    """Raise an error that says what to do about TorchScript and about modules that compute with packed integers."""
+    """Raise an error that says what to do about TorchScript, packed integers and unfinished quantisation."""
     for name, module in model.named_modules():
         at = f" (at {name})" if name else ""
         if isinstance(module, torch.jit.ScriptModule):
@@ -75,9 +84,15 @@ def refuse_unreadable(model: nn.Module) -> None:
                 "sb.load('net.onnx')"
             )
         home = type(module).__module__
+        if home.startswith("torch.ao.nn.quantized.reference"):
+            continue  # of float operators, between calls that quantise
         if home.startswith(("torch.ao.nn.quantized", "torch.nn.quantized", "torch.ao.nn.intrinsic.quantized")):
             raise GraphError(
                 f"the network computes with PyTorch's packed integers{at}: {type(module).__name__}. They cannot be "
-                "traced; quantise an ONNX export instead (onnxruntime.quantization.quantize_static, QDQ format) and "
-                "load the file: sb.load('net.onnx')"
+                f"traced; {INSTEAD}"
+            )
+        if home.endswith(_OBSERVING) and home.startswith(("torch.ao.", "torchao.")):
+            raise GraphError(
+                f"the network is prepared for quantisation, not converted{at}: {type(module).__name__} takes notes as "
+                f"it runs. Convert it first; then {INSTEAD}"
             )

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from surebound.graph.quantised import quantised
+
 Decomposition = Callable[..., Any]
 
 #: The name of ``about`` in a Program.
@@ -39,7 +41,7 @@ def as_traced(y: Tensor, size: Tensor, roundings: float) -> Tensor:
 
 def table() -> dict[Any, Decomposition]:
     """Return the decompositions by operator, as torch.export takes them."""
-    return dict(_table())
+    return {**_table(), **quantised(about)}
 
 
 @cache

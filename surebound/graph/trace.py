@@ -18,6 +18,7 @@ from surebound.errors import DataDependentError, GraphError, InputError, TraceMi
 from surebound.flags import kept_state
 from surebound.graph import decompose, plain
 from surebound.graph.attention import batch_axis_first
+from surebound.graph.chosen import INSTEAD
 from surebound.graph.finite import check_finite
 from surebound.graph.fit import evaluating, forward
 from surebound.graph.inside import Returned, check_inside
@@ -138,6 +139,8 @@ def _export(model: nn.Module, example: Tensor) -> tuple[torch.export.ExportedPro
                 "Write the choice with tensor operations (torch.where, torch.maximum, clamp) instead of if/while."
             ) from error
         forward(model, example)  # says so where the inputs do not fit the network
+        if "quantized" in str(error):
+            raise GraphError(f"the network makes tensors of quantised dtypes; {INSTEAD}") from error
         raise GraphError(
             f"torch.export could not trace the network: {first_line(error)}\n"
             f"(with a free batch size: {first_line(free_failed)})\n"

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from surebound.errors import SureboundError, UnsupportedOperatorError
+from surebound.graph.chosen import INSTEAD
 from surebound.graph.program import Graph, Node, once_per_graph
 from surebound.numerics import Soundness
 from surebound.rules.facts import Activation, Affine, BatchNorm, Memory, Move, Stacks
@@ -128,6 +129,7 @@ _REMEDIES = {
     "lstm": "use layers without projections (proj_size=0) and without packed sequences",
     "upsample_bicubic2d": "use mode='bilinear' or 'nearest'",
     "rrelu": "use leaky_relu with the mean of its slopes, which is what it does in eval mode",
+    **dict.fromkeys(("quantize_per_tensor", "quantize_per_channel", "dequantize"), INSTEAD),
 }
 
 
