@@ -12,7 +12,7 @@ import typer
 from surebound.cli.exits import EXIT_ERRORS
 from surebound.cli.loading import loading
 from surebound.cli.notes import note
-from surebound.cli.options import Data, DataDir, First, Form, Quiet, Weights
+from surebound.cli.options import Clip, Data, DataDir, Device, First, Form, Quiet, Weights
 from surebound.cli.output import Cell, Format, print_table
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def archive(
     weights: Weights = None,
     data: Data = None,
     data_dir: DataDir = None,
+    device: Device = None,
+    clip: Clip = None,
     cascade: Annotated[str, typer.Option(help="Which stages: default, paper, fast or crown.")] = "default",
     timeout: Annotated[float, typer.Option(min=0, help="Seconds per image and stage.")] = 60.0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes (default: one per core).")] = None,
@@ -78,14 +80,14 @@ def archive(
     for name in networks or [entry.name for entry in zoo.entries()]:
         if ":" in name:
             sys.path.insert(0, os.getcwd())  # workers import the factory's module, too
-        target = load_target(name, weights=weights, data=data, data_dir=data_dir)
+        target = load_target(name, weights=weights, data=data, data_dir=data_dir, device=device, clip=clip)
         radii = target.radii if eps is None else [exact_fraction(each, "--eps") for each in eps.split(",")]
         if not radii:
             from surebound.errors import InputError
 
             raise InputError(f"no radius is known at which {name} was measured; give --eps, e.g. --eps 1/10")
         for radius in radii:
-            rows.append(_archive(target, radius, out, first, cascade, timeout, jobs, seed))
+            rows.append(_archive(_stem(name, radius), target, radius, out, first, cascade, timeout, jobs, seed))
     if form is Format.TABLE:
         print_table(SHOWN, [row[: len(SHOWN)] for row in rows], form)
     else:
@@ -94,7 +96,14 @@ def archive(
         raise typer.Exit(EXIT_ERRORS)
 
 
+def _stem(name: str, radius: Fraction) -> str:
+    """Return the name of an archive: what was given, so that two runs of one preset have one each."""
+    plain = Path(name).name.replace(":", "-").replace("#", "-")
+    return f"{plain}-{str(radius).replace('/', '-')}"
+
+
 def _archive(
+    stem: str,
     target: Target,
     radius: Fraction,
     out: Path,
@@ -115,7 +124,6 @@ def _archive(
     from surebound.verdict import Status
     from surebound.verify import verify
 
-    stem = f"{Path(target.name).name.replace(':', '-')}-{str(radius).replace('/', '-')}"
     file, results_at = out / f"{stem}.zip", out / stem
     proofs = results_at / "certificates"
     images, labels = target.first(first)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surebound.cli.exits import EXIT_ERRORS
-from surebound.cli.options import Data, DataDir, Device, First, Form, Quiet, Target, ThreatName, Weights
+from surebound.cli.options import Clip, Data, DataDir, Device, First, Form, Quiet, Target, ThreatName, Weights
 from surebound.cli.output import Cell, Format, percent, print_table
 from surebound.cli.threats import asked_threat, pictures
 from surebound.errors import BoundError, GraphError, InputError
@@ -64,6 +64,7 @@ def attack(
     data: Data = None,
     data_dir: DataDir = None,
     device: Device = None,
+    clip: Clip = None,
     first: First = None,
     attack_proved: Annotated[
         bool,
@@ -102,7 +103,7 @@ def attack(
     method = _method(name, steps, restarts, start)
     _check_save(save)
     asked = asked_threat(eps, threat)  # before anything slow is loaded
-    found = load_target(target, weights=weights, data=data, data_dir=data_dir, device=device)
+    found = load_target(target, weights=weights, data=data, data_dir=data_dir, device=device, clip=clip)
     images, labels = found.first(first)
     network, region = asked.against(found.model, images, found.clip)
     places = asked.each(images)

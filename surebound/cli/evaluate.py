@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from surebound.cli.bounds import SOUNDNESS_HELP, Arithmetic
-from surebound.cli.options import Data, DataDir, Device, First, Form, Quiet, Target, Weights
+from surebound.cli.options import Clip, Data, DataDir, Device, First, Form, Quiet, Target, Weights
 from surebound.cli.output import Cell, Format, percent, print_table, write_file
 from surebound.errors import InputError
 
@@ -24,6 +24,7 @@ def evaluate(
     data: Data = None,
     data_dir: DataDir = None,
     device: Device = None,
+    clip: Clip = None,
     first: First = None,
     soundness: Annotated[Arithmetic, typer.Option(help=SOUNDNESS_HELP)] = Arithmetic.DEPLOYED,
     pgd_steps: Annotated[int, typer.Option(min=0, help="Steps of the attack; 0: no attack.")] = 40,
@@ -43,7 +44,7 @@ def evaluate(
     from surebound.numerics import Soundness
     from surebound.train.evaluate import Evaluation, measure
 
-    target = load_target(model, weights=weights, data=data, data_dir=data_dir, device=device)
+    target = load_target(model, weights=weights, data=data, data_dir=data_dir, device=device, clip=clip)
     radii = tuple(eps) if eps else target.radii
     if not radii:
         raise InputError(f"no radius is known for {model!r}; give one or more with --eps, e.g. --eps 0.1")
@@ -57,7 +58,8 @@ def evaluate(
         batch_size=batch_size,
     )
     with Bar("measuring") as bar:
-        errors = measure(target.model, test, wanted, soundness=Soundness(soundness.value), seed=seed, progress=bar.show)
+        mode = Soundness(soundness.value)
+        errors = measure(target.model, test, wanted, soundness=mode, clip=target.clip, seed=seed, progress=bar.show)
     rows: list[list[Cell]] = [
         [str(r), percent(errors.clean), percent(errors.attacked.get(r)), percent(v)] for r, v in errors.verified.items()
     ]

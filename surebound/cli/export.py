@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from surebound.cli.options import Data, DataDir, Device, Target, Weights, refuse_device
+from surebound.cli.options import Clip, Data, DataDir, Device, Target, Weights, refuse_device
 from surebound.errors import InputError
 
 
@@ -46,6 +46,7 @@ def export(
     data: Data = None,
     data_dir: DataDir = None,
     device: Device = None,
+    clip: Clip = None,
 ) -> None:
     """Write a network as ONNX, and the question whether labels stay within balls as VNN-LIB queries.
 
@@ -69,7 +70,7 @@ def export(
         raise InputError("nothing to write: give --onnx FILE, --vnnlib-dir DIR, or both")
     if vnnlib_dir is not None and eps is None:
         raise InputError("--vnnlib-dir needs --eps, the radius of the queries")
-    found = load_target(target, weights=weights, data=data, data_dir=data_dir)
+    found = load_target(target, weights=weights, data=data, data_dir=data_dir, clip=clip)
     split = found.test()
     chosen = choose(len(split), index or [], first if index else first or 10)
     images, labels = split.batch(torch.tensor(chosen))
@@ -80,6 +81,6 @@ def export(
         with torch.no_grad():
             classes = int(found.model(images[:1]).shape[1])
         count = write_questions(
-            images, labels, classes, eps, vnnlib_dir, version.value, element.value, onnx, timeout, chosen
+            images, labels, classes, eps, vnnlib_dir, version.value, element.value, onnx, timeout, chosen, found.clip
         )
         typer.echo(f"queries: {count} in {vnnlib_dir}", err=True)

@@ -143,6 +143,8 @@ def load_target(
             _warn_if_drawn(spec, target.model)
     elif spec in {e.name for e in zoo.entries()}:
         target = _of_zoo(spec, weights, where)
+    elif Path(spec).suffix in _FILES:
+        raise InputError(f"{spec!r} is no network: {_FILES[Path(spec).suffix]}")
     elif spec.endswith(".py"):
         dotted = spec.removesuffix(".py").strip("./").replace("/", ".")
         raise InputError(f"{spec!r}: name the function in it that builds the network, without .py: {dotted}:FUNCTION")
@@ -180,6 +182,23 @@ _KINDS = (
     "a factory like 'mypkg.nets:build', or a factory with weights from a safetensors file; NAME#OUTPUT for one of "
     "several outputs"
 )
+
+
+_PICKLE = (
+    "it is a pickle, which may run anything and is never read. Where it came from, write its weights: "
+    "safetensors.torch.save_file(model.state_dict(), 'w.safetensors'); then name the function that builds the network, "
+    "mypkg.nets:build, with --weights w.safetensors (weights= in Python)"
+)
+_OTHERS = "export it as ONNX (tf2onnx, keras' model.export(..., format='onnx'), ...) and name that file"
+#: What to do about files that hold a network, or part of one, in a form that is not read.
+_FILES = {
+    ".safetensors": "it holds weights alone. Name the function that builds the network, mypkg.nets:build, with "
+    "--weights FILE (weights= in Python)",
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".pkl", ".bin"), _PICKLE),
+    ".pt2": "it is an exported program; load it yourself in a function, mypkg.nets:build, that returns "
+    "torch.export.load(FILE).module(), or export the module as ONNX",
+    **dict.fromkeys((".h5", ".keras", ".pb", ".tflite"), _OTHERS),
+}
 
 
 def _runs_beside(path: Path) -> list[str]:

@@ -41,7 +41,11 @@ def _no_tensor(model: Callable[[Tensor], object], result: object) -> str:
     else:
         kind = type(result).__name__
         return f"the network {name} returns a {kind}; it must return a tensor (B, ...); sb.choose(net, NAME) takes one"
-    return f"the network {name} returns {what}; a statement is about one tensor: choose it, sb.choose(net, {part})"
+    plain = part.strip("'")
+    return (
+        f"the network {name} returns {what}; a statement is about one tensor: choose it, sb.choose(net, {part}), or "
+        f"NET#{plain} on the command line"
+    )
 
 
 def _misfit(model: nn.Module, x: Tensor, error: Exception) -> InputError:

@@ -102,6 +102,7 @@ def write_questions(
     onnx: str | Path | None = None,
     timeout: int = 60,
     numbers: Sequence[int] | None = None,
+    clip: tuple[float, float] | None = (0.0, 1.0),
 ) -> int:
     """One query per image (N, C, H, W), NUMBER_eps.vnnlib, and a list of instances if the network's file is named.
 
@@ -110,7 +111,7 @@ def write_questions(
     folder = Path(folder)
     lines = []
     for i, image, label in zip(numbers or range(len(images)), images, labels.tolist(), strict=True):
-        query = robustness_query(image, int(label), classes, eps, dtype=dtype)
+        query = robustness_query(image, int(label), classes, eps, clip=clip, dtype=dtype)
         text = write_query(query, version, comment=f"image {i}, label {label}, l-infinity radius {eps}")
         name = f"{i}_{str(eps).replace('/', 'over')}.vnnlib"
         _write(folder / name, text.encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from typer.testing import CliRunner, Result
 from surebound.certificates.archive import entries
 from surebound.checker import check
 from surebound.cli import build_app
+from surebound.cli.archive import _stem
 from tests.cli.digits_net import build
 
 NET = "tests.cli.digits_net:build"
@@ -75,3 +77,12 @@ class _Here:
 
     def __exit__(self, *_: object) -> None:
         pass
+
+
+def test_archives_are_named_by_what_was_given() -> None:
+    """Two runs of one preset, or two outputs of a file, had one name and one store."""
+    names = ("runs/a", "runs/b", "nets/two.onnx#logits", "nets/two.onnx#other", "mynets:build", "mnist-small-ibp-0.4")
+    assert [_stem(name, Fraction(8, 255)) for name in names] == [
+        "a-8-255", "b-8-255", "two.onnx-logits-8-255", "two.onnx-other-8-255", "mynets-build-8-255",
+        "mnist-small-ibp-0.4-8-255",
+    ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,6 +136,26 @@ def test_every_command_takes_an_onnx_file(command: str, folder: Path) -> None:
     assert missing.exit_code != 0
 
 
+def test_valid_inputs_are_those_that_are_given(folder: Path) -> None:
+    """Queries were cut to [0, 1], and `evaluate` refused such images, whatever the valid inputs are."""
+    x = torch.rand(4, 1, 4, 4, generator=torch.Generator().manual_seed(2)) * 2 - 1
+    save_file({"images": x, "labels": network()(x).argmax(1)}, "signed.safetensors")
+    given = ["net.onnx", "--data", "signed.safetensors", "--clip", "-1", "1", "--first", "1"]
+    for words in (
+        ["evaluate", *given, "--eps", "1/100", "--pgd-steps", "1"],
+        ["attack", *given, "--eps", "1/100", "--steps", "1", "--restarts", "1"],
+        ["export", *given, "--eps", "1/4", "--vnnlib-dir", "queries"],
+    ):
+        result = CliRunner().invoke(build_app(), words)
+        assert result.exit_code == 0, result.output
+    (query,) = Path("queries").glob("*.vnnlib")
+    text = query.read_text()
+    found = [re.findall(rf"{sign} X\[[\d,]*\] (-?[\d.e-]+)\)", text) for sign in (">=", "<=")]
+    low, high = (torch.tensor([float(value) for value in ends]) for ends in found)
+    assert torch.allclose(low, (x[0].flatten() - 0.25).clamp(-1, 1))
+    assert torch.allclose(high, (x[0].flatten() + 0.25).clamp(-1, 1))
+
+
 def test_an_imported_network_goes_to_another_process(folder: Path) -> None:
     net = sb.load("net.onnx")
     again = pickle.loads(pickle.dumps(net))
@@ -150,6 +171,10 @@ def test_an_imported_network_goes_to_another_process(folder: Path) -> None:
     [
         ("mynet.py:build", "without .py: mynet:build"),
         ("./nets/mynet.py:build", "without .py: nets.mynet:build"),
+        ("w.safetensors", "weights alone. Name the function that builds the network, mypkg.nets:build, with --weights"),
+        ("model.pt", "is a pickle, .* never read.*safetensors.torch.save_file"),
+        ("program.pt2", "torch.export.load"),
+        ("net.keras", "export it as ONNX"),
         ("mynet.py", "name the function in it that builds the network, without .py: mynet:FUNCTION"),
     ],
 )

@@ -100,7 +100,7 @@ def open_subject(
     if images is not None and any(original_of(next(iter(r.values())), images) is None for r in records.values()):
         notes.append(OTHERS)
     store = path if path.suffix == ".db" else path / STORE_NAME
-    model, held, note = _network(run, store, network, weights, records, images, clip)
+    model, held, note = _network(run, store, network, weights, records, images, clip, data, data_dir)
     notes += [note] if note else []
     place = certificates or run.path / CERTIFICATES
     return Subject(run, records, images, class_names(run), model, held, place if place.is_dir() else None, tuple(notes))
@@ -114,12 +114,15 @@ def _network(
     records: dict[int, dict[Fraction, Record]],
     images: Examples | None,
     clip: tuple[float, float] | None,
+    data: str | None,
+    data_dir: Path | None,
 ) -> tuple[nn.Module | None, tuple[float, float] | None, str]:
     """Load the network that the verdicts are about and its clip range, or say why there is none."""
     if network is None and run.config is None:
         return None, clip, "The network is not known, so no ranges are shown; --network NET brings it in."
     try:
-        target = load_target(network or run.path, weights=weights, clip=clip)
+        # The data, too: a file for (H, W, C) was verified behind a change of axes.
+        target = load_target(network or run.path, weights=weights, clip=clip, data=data or run.data, data_dir=data_dir)
         known = _first(records, images)
         if known is None:
             return None, target.clip, "Without the images no ranges can be computed."
