@@ -13,6 +13,7 @@ from surebound.graph.chosen import choose, refuse_unreadable
 from surebound.graph.fingerprint import Fingerprint
 from surebound.graph.fit import forward
 from surebound.graph.identity import digest, structure
+from surebound.graph.layout import order_of
 from surebound.graph.onnx.build import ImportedNetwork
 from surebound.graph.program import Graph, Node, Program, Ref, once_per_graph
 from surebound.graph.trace import check_trace, trace
@@ -33,15 +34,16 @@ __all__ = [
 ]
 
 _Key = tuple[tuple[int, ...], torch.dtype]
+_Batch = tuple[int, tuple[int, ...] | None]  # its size, and its order in memory
 
 
 @dataclass
 class _Known:
-    """The graphs of a module as it was when its fingerprint was taken, and the batch sizes they were checked at."""
+    """The graphs of a module as it was when its fingerprint was taken, and the batches they were checked at."""
 
     seen: Fingerprint
     graphs: dict[_Key, Graph] = field(default_factory=dict)
-    sizes: dict[_Key, set[int]] = field(default_factory=dict)
+    batches: dict[_Key, set[_Batch]] = field(default_factory=dict)
 
 
 _known: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
@@ -54,7 +56,7 @@ def program_of(model: nn.Module | Program, x: Tensor) -> Program:
     Parameters are always the module's current ones. Whatever else tracing could see (attributes, hooks, submodules,
     classes) is compared at every call, and the network is traced anew after a change; ``forget(model)`` is for
     changes that cannot be seen, such as a global variable that forward() reads. At every batch size that is asked
-    for, the program is compared with the module once.
+    for, and every order of the inputs in memory, the program is compared with the module once.
     """
     if isinstance(model, Program):
         return model
@@ -67,7 +69,7 @@ def program_of(model: nn.Module | Program, x: Tensor) -> Program:
     known, seen = _known.get(model), Fingerprint(model)
     if known is not None and known.seen == seen:
         for key in _keys(x):
-            if key in known.graphs and len(x) in known.sizes[key]:
+            if key in known.graphs and (len(x), order_of(x)) in known.batches[key]:
                 return Program(known.graphs[key], model)
     with _tracing:
         return _remembered(model, x)
@@ -86,7 +88,7 @@ def _remembered(model: nn.Module, x: Tensor) -> Program:
         if known is not None and key in known.graphs:
             program = Program(known.graphs[key], model)
             check_trace(program, model, x, (len(x),))
-            known.sizes[key].add(len(x))
+            known.batches[key].add((len(x), order_of(x)))
             return program
     program = trace(model, x)
     key = _keys(x)[0 if program.graph.input_shape[0] is None else 1]
@@ -96,7 +98,7 @@ def _remembered(model: nn.Module, x: Tensor) -> Program:
     if known is None:  # after the trace: a first call may fill caches of the module's own
         known = _known[model] = _Known(Fingerprint(model))
     known.graphs[key] = program.graph
-    known.sizes[key] = {len(x)}
+    known.batches[key] = {(len(x), order_of(x))}
     return program
 
 

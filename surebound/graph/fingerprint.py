@@ -33,7 +33,8 @@ _OF_CLASSES = frozenset({"__dict__", "__weakref__", "__doc__", "__module__", "__
 class Fingerprint:
     """What tracing a module could see, flat; equal only if nothing of it has changed.
 
-    Parameters and buffers count by shape, dtype and who shares them: a Program reads them by name at every call.
+    Parameters and buffers count by shape, dtype, order in memory (which decides what is a view of what) and who shares
+    them: a Program reads them by name at every call.
     Leaves that count by their identity are held, so that no other one can get their number; modules are not, because
     of a parent held here the cache could never let go. An object that cannot be looked into makes the fingerprint
     differ from every other one: better to trace too often than to prove something of another network.
@@ -88,7 +89,7 @@ class Fingerprint:
                 seen.append(name)
                 if value is not None:
                     self._again(value)
-                    seen += (value.shape, value.dtype)
+                    seen += (value.shape, value.dtype, value.stride() if value.layout == torch.strided else ())
         children = entries["_modules"]
         if children:
             seen += children

@@ -22,6 +22,7 @@ from surebound.graph.chosen import INSTEAD
 from surebound.graph.finite import check_finite
 from surebound.graph.fit import evaluating, forward
 from surebound.graph.inside import Returned, check_inside
+from surebound.graph.layout import laid_as, order_of
 from surebound.graph.program import PART, SIZE, First, Graph, Node, Program, Ref, live
 from surebound.graph.quiet import quiet
 from surebound.graph.tidy import tidied
@@ -245,13 +246,51 @@ def _source_line(node: fx.Node) -> str:
 
 
 def check_trace(program: Program, model: nn.Module, example: Tensor, sizes: Iterable[int]) -> None:
-    """Refuse a program that differs from the module on random batches of inputs like ``example``, of these sizes."""
+    """Refuse a program that differs from the module on random batches of inputs like ``example``, of these sizes.
+
+    The module is also given these inputs in the order in memory that ``example`` has.
+    """
     generator = torch.Generator().manual_seed(0)
     with kept_state(), evaluating(model):
         for number, size in enumerate(dict.fromkeys(max(1, each) for each in sizes)):
             shape = (size, *example.shape[1:])
             x = torch.rand(shape, generator=generator, dtype=torch.float64).to(example)
             _compare(program, model, x, twice=number == 0)
+            if (order := order_of(example)) is not None:
+                check_order(model, x, order)
+
+
+def check_order(model: nn.Module, x: Tensor, order: tuple[int, ...]) -> None:
+    """Refuse a module that computes something else, at its end or inside, for x (B, ...) in another order in memory."""
+    given = laid_as(x, order)
+    plain, laid = Returned(model), Returned(model)
+    with torch.no_grad():
+        with plain.noted():
+            expected = forward(model, laid_as(x, None))
+        try:
+            with laid.noted():
+                got = forward(model, given)
+        except InputError:  # it does not take such inputs, so that nothing that is proved is wrong of them
+            return
+    inside, other = plain.values(), laid.values()
+    pairs = [(expected, got), *((value, other[path]) for path, value in inside.items() if path in other)]
+    apart = max((_apart(one, another) for one, another in pairs), default=0.0)
+    if not apart <= TRACE_TOLERANCE:
+        raise TraceMismatchError(
+            f"the network computes something else, by {apart:.3g}, for inputs that lie in memory as those given do "
+            f"(axes {order}, the outermost first) than for contiguous ones, which bounds are about; does forward() "
+            "write into what may be a view or a copy (flatten, reshape)? Give contiguous inputs, x.contiguous(), and "
+            "run the network on such alone."
+        )
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    """Return the largest difference of two results, in units of the largest number above 1."""
+    if one.shape != other.shape:
+        return float("inf")
+    same = (one == other) | (one.isnan() & other.isnan())
+    apart = torch.where(same, 0.0, (one - other).abs().double().nan_to_num(torch.inf))
+    return float(apart.max() / one.abs().max().clamp(min=1.0)) if one.numel() else 0.0
 
 
 def _compare(program: Program, model: nn.Module, x: Tensor, *, twice: bool) -> None:
