@@ -55,9 +55,12 @@ def affine_tail(program: Program) -> Tail:
     graph = program.graph
     if graph not in _tails:
         name, nodes, classes = graph.output, list[Node](), math.prod(_shape(graph, graph.output)[1:])
+        known = Constants(program).of(1)
         while (node := graph.by_name.get(name)) is not None and node.varies:
             sources = graph.varying(node)
             if affine_in_one(node, sources) is None or not mixing(program).isdisjoint((name, *sources)):
+                break
+            if sources[0] in known:  # it has the input's shape, and nothing else of it, as after fill
                 break
             if classes * math.prod(_shape(graph, sources[0])[1:]) > BLOCK_ENTRIES:
                 break

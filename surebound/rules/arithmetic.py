@@ -159,6 +159,8 @@ def _mul_lines(ctx: Context, x: Operand, y: Operand) -> Lines | None:
     if x is not y or not isinstance(x, Interval) or x.dtype == torch.bool:
         return product_lines(ctx, x, y)
     square = pointwise_lines(SQUARE, partial(elementwise_interval, SQUARE), None, ctx, x)
+    if square is None:
+        return None
     return Lines(
         (x.shape, x.shape),
         (*square.lower, 0.0),

@@ -55,9 +55,9 @@ def _clamp(min: float | None = None, max: float | None = None) -> Activation:
 CLAMP = Activation(torch.clamp, specialise=_clamp)
 
 
-def _clamp_lines(ctx: Context, x: Interval, min: Any = None, max: Any = None) -> Lines:
+def _clamp_lines(ctx: Context, x: Interval, min: Any = None, max: Any = None) -> Lines | None:
     """Relax a clamp; from below at 0 it is ReLU under another name."""
-    if min == 0 and max is None:
+    if min == 0 and max is None and x.dtype != torch.bool:
         return relu_lines(ctx, x)
     return pointwise_lines(CLAMP, partial(elementwise_interval, CLAMP), None, ctx, x, min, max)
 
@@ -83,7 +83,7 @@ def _tensor_lines(ctx: Context, x: Any, min: Any = None, max: Any = None) -> Lin
     """Relax min(max(x, low), high) with tensors: two bounds must be constants, one may vary."""
     if max is None or min is None:
         return maximum_lines(ctx, x, min) if max is None else minimum_lines(ctx, x, max)
-    if not isinstance(x, Interval) or isinstance(min, Interval) or isinstance(max, Interval):
+    if not isinstance(x, Interval) or isinstance(min, Interval) or isinstance(max, Interval) or x.dtype == torch.bool:
         return None
     if joint_shape(x, min, max) != x.shape:
         return None

@@ -40,12 +40,12 @@ def _leaky(slope: float = 0.01) -> Activation:
 _LEAKY = Activation(F.leaky_relu, increasing=False, ulps=2, specialise=lambda slope=0.01: _leaky(float(slope)))
 
 
-def _lines_of(facts: Activation, ctx: Context, x: Interval, *args: Any) -> Lines:
+def _lines_of(facts: Activation, ctx: Context, x: Interval, *args: Any) -> Lines | None:
     """Relax by the facts alone, for parameters without closer lines."""
     return pointwise_lines(facts, partial(elementwise_interval, facts), None, ctx, x, *args)
 
 
-def _leaky_lines(ctx: Context, x: Interval, slope: float = 0.01) -> Lines:
+def _leaky_lines(ctx: Context, x: Interval, slope: float = 0.01) -> Lines | None:
     return leaky_lines(ctx, x, slope) or _lines_of(_LEAKY, ctx, x, slope)
 
 

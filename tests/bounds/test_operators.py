@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import surebound as sb
+from surebound.errors import BoundError
 
 METHODS = ("zonotope", "symbolic", "hybrid", "crown-ibp", "crown", "alpha-crown")
 
@@ -67,3 +68,44 @@ def test_bounds_hold_and_are_tighter_than_intervals(name: str) -> None:
         assert bool((upper <= interval + 1e-5).all())
         if "crown" in method or name not in BACKWARD_ONLY:
             assert float(upper.sum()) < float(interval.sum()) - 0.01, method
+
+
+TRUTHS = {
+    "clamp": lambda y: torch.clamp(y > 0, 0.0, 0.5) + y,
+    "clamp by tensors": lambda y: torch.clamp(y > 0, torch.tensor(0.2), torch.tensor(0.5)) + y,
+    "clamp_min": lambda y: torch.clamp_min(y, y > 0.1),
+    "fmin": lambda y: torch.fmin(y, y > 0),
+    "fmax": lambda y: torch.fmax(y > 0.5, y),
+    "both": lambda y: torch.fmin(y > 0, y > 0.5) + y,
+    "sigmoid": lambda y: torch.sigmoid(y > 0) + y,
+    "fill": lambda y: torch.fill(y, 0.5) + y,
+    "fill alone": lambda y: torch.fill(y, 0.5),
+    "fill by a tensor": lambda y: y.clone().fill_(torch.tensor(-0.5)),
+}
+
+
+@pytest.mark.parametrize("method", ["crown", "crown-ibp", "alpha-crown", "zonotope", "symbolic"])
+@pytest.mark.parametrize("kind", TRUTHS)
+def test_truth_values_as_numbers_and_what_reads_a_shape(kind: str, method: str) -> None:
+    class Between(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.last = nn.Linear(4, 5), nn.Linear(5, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            found: Tensor = self.last(torch.relu(TRUTHS[kind](self.first(x))))
+            return found
+
+    net, x = Between().requires_grad_(False), torch.rand(2, 4, generator=torch.Generator().manual_seed(1))
+    labels = net(x).argmax(1)
+    if method in ("zonotope", "symbolic") and kind in ("fill alone", "fill by a tensor"):
+        with pytest.raises(BoundError, match="does not depend on the input"):
+            sb.worst_margins(net, sb.LinfBall(x, "1/2"), labels, method=method)
+        return
+    margins = sb.worst_margins(net, sb.LinfBall(x, "1/2"), labels, method=method)
+    for seed in range(20):
+        draw = torch.Generator().manual_seed(seed)
+        z = net(x + (torch.rand(x.shape, generator=draw) - 0.5))
+        assert bool((z - z.gather(1, labels.unsqueeze(1)) <= margins).all())
+    assert bool(margins.isfinite().all())

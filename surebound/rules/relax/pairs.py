@@ -19,8 +19,8 @@ Operand = Interval | Tensor | float | int
 
 
 def sum_lines(ctx: Context, x: Operand, y: Operand, alpha: float = 1) -> Lines | None:
-    """Relax x + alpha y, both varying: affine, one or two roundings."""
-    if not (isinstance(x, Interval) and isinstance(y, Interval)):
+    """Relax x + alpha y, both varying: affine, one or two roundings. Truth values have no lines."""
+    if not (isinstance(x, Interval) and isinstance(y, Interval)) or torch.bool in (x.dtype, y.dtype):
         return None  # affine in one operand
     out = joint_shape(x, y)
     size = wide(ctx, x.magnitude) + abs(alpha) * wide(ctx, y.magnitude)
@@ -60,18 +60,20 @@ def product_lines(ctx: Context, x: Operand, y: Operand) -> Lines | None:
     return lines(ctx, (x, y), (y_low, x_low), bottom, (y_high, x_low), top)
 
 
-def maximum_lines(ctx: Context, x: Operand, y: Operand) -> Lines:
-    """Relax max(x, y) = y + relu(x - y): exact in floating point."""
+def maximum_lines(ctx: Context, x: Operand, y: Operand) -> Lines | None:
+    """Relax max(x, y) = y + relu(x - y): exact in floating point. Truth values have no lines."""
     return _extreme(ctx, x, y, 1.0)
 
 
-def minimum_lines(ctx: Context, x: Operand, y: Operand) -> Lines:
+def minimum_lines(ctx: Context, x: Operand, y: Operand) -> Lines | None:
     """Relax min(x, y) = y - relu(y - x)."""
     return _extreme(ctx, x, y, -1.0)
 
 
-def _extreme(ctx: Context, x: Operand, y: Operand, sign: float) -> Lines:
+def _extreme(ctx: Context, x: Operand, y: Operand, sign: float) -> Lines | None:
     varying = [v for v in (x, y) if isinstance(v, Interval)]
+    if any(v.dtype == torch.bool for v in varying):
+        return None
     dtype = varying[0].dtype
     ends = [(v.lower, v.upper) if isinstance(v, Interval) else (torch.as_tensor(v, dtype=dtype),) * 2 for v in (x, y)]
     shape = joint_shape(x, y)

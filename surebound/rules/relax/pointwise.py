@@ -53,8 +53,13 @@ def pointwise_lines(
     x: Interval,
     *args: Any,
     **kwargs: Any,
-) -> Lines:
-    """Relax an elementwise function, its own rounding error included; never outside of its interval bounds."""
+) -> Lines | None:
+    """Relax an elementwise function, its own rounding error included; never outside of its interval bounds.
+
+    None of truth values, which have no coefficients.
+    """
+    if x.dtype == torch.bool:
+        return None
     f = facts.bind(*args, **kwargs)
     out = interval(ctx, x, *args, **kwargs)
     if f.pieces is not None:
