@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
+import json
 import random
 import sqlite3
+import struct
 import sys
 import tempfile
 import time
 import traceback
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -79,68 +83,98 @@ def _onnx(content: bytes) -> object:
 
 
 def _idx(content: bytes) -> object:
-    from surebound.data.idx import read_idx
+    from surebound.data.files import reading
+    from surebound.data.idx import array_of
 
-    with tempfile.NamedTemporaryFile(suffix="-idx3-ubyte") as file:
-        Path(file.name).write_bytes(content)
-        return read_idx(Path(file.name), 3)
+    path = Path("images-idx3-ubyte")
+    with reading(path):
+        array = array_of(io.BytesIO(content), 3, path)
+    if array.numpy().tobytes() != content[16:]:
+        raise RuntimeError("other bytes than the file's")
+    return array
 
 
 def _toml(content: bytes) -> object:
+    from surebound.errors import ConfigError
     from surebound.experiment.config import Config
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run.toml"
-        path.write_bytes(content)
-        return Config.read(path)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:  # as a file it would be refused so
+        raise ConfigError("no text") from error
+    config = Config.from_toml(text)
+    if Config.from_toml(config.to_toml()) != config:
+        raise RuntimeError("what is written of a configuration is another one")
+    return config
 
 
 def _store(content: bytes) -> object:
-    from surebound.verify.store import Store
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "results.db"
-        path.write_bytes(content)
-        with Store.read(path) as store:
-            return store.radii(), list(store.records())
+    return _stored(content, ())
 
 
 def _rows(content: bytes) -> object:
-    """Put drawn values into the columns of a row that SQLite itself finds in order."""
-    from surebound.verify.store import Store
+    """Write a row of which one value is drawn, sealed or not, into a store that is in order, and read all of it."""
+    from surebound.verify.store_rows import COLUMNS, sealed
 
-    draw = random.Random(content)
-    columns = ["eps", "idx", "label", "status", "stage", "bound", "float_sound", "seconds", "stage_seconds", "witness"]
-    values: list[object] = [
-        None,
-        -1,
-        1 << 62,
-        0.5,
-        float("inf"),
-        "",
-        "robust",
-        "1/0",
-        "[]",
-        "{}",
-        content,
-        content.hex(),
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "results.db"
-        path.write_bytes(store_file())
-        connection = sqlite3.connect(path)
+    names = [*COLUMNS.split(", "), "read_as"]
+    place, kind, seal, rest = *(content + bytes(3))[:3], content[3:]
+    text = rest.decode("utf-8", "replace")
+    kinds = (None, int.from_bytes(rest[:8], "little", signed=True), struct.unpack("<d", (rest + bytes(8))[:8])[0], text)
+    owner, row = _kept_row(seal // 2)
+    times, place = names.index("stage_seconds"), place % len(names)
+    row[place] = (*kinds, rest, zlib.compress(rest))[kind % 6]
+    if place == times:  # whatever JSON it makes, or what is none
         try:
-            connection.execute(f"UPDATE OR IGNORE result SET {draw.choice(columns)} = ?", (draw.choice(values),))
-            connection.commit()
-        except sqlite3.Error:
-            return None
-        finally:
+            row[times] = json.loads(text)
+        except (ValueError, RecursionError):
+            seal = 0
+    elif seal % 2 == 0:
+        row[times] = json.dumps(row[times])
+    return _stored(store_file(), sealed(owner, row) if seal % 2 else row)
+
+
+def _kept_row(number: int) -> tuple[tuple[str, str], list[object]]:
+    """Return what the small store is about, and one of its rows as it was before it was sealed."""
+    from surebound.verify.store_rows import COLUMNS
+
+    if not _rows_made:
+        connection = sqlite3.connect(":memory:")
+        connection.deserialize(store_file())
+        (owner,) = connection.execute("SELECT weights, spec FROM subject")
+        for found in connection.execute(f"SELECT {COLUMNS}, read_as FROM result"):
+            row = list(found)
+            row[9] = json.loads(row[9])["times"]
+            _rows_made.append((owner, row))
+        connection.close()
+    owner, row = _rows_made[number % len(_rows_made)]
+    return owner, list(row)
+
+
+def _stored(content: bytes, row: Sequence[object]) -> object:
+    """Read a store's bytes in memory, as ``Store.read`` does a file; a row given replaces all that it holds."""
+    from surebound.verify.sqlite_file import check, translated
+    from surebound.verify.store import Store
+    from surebound.verify.store_rows import COLUMNS
+
+    path, connection = Path("results.db"), sqlite3.connect(":memory:", isolation_level=None)
+    with translated(path):
+        connection.deserialize(content)
+    if row:
+        try:
+            connection.execute("DELETE FROM result")
+            places = ", ".join("?" * len(row))
+            connection.execute(f"INSERT INTO result (subject, {COLUMNS}, read_as) VALUES (1, {places})", row)
+        except sqlite3.Error:  # SQLite itself refuses the row
             connection.close()
-        with Store.read(path) as store:
-            return store.radii(), list(store.records())
+            return None
+    with Store(path, connection, None) as store:
+        with translated(path):
+            check(connection, path)
+        return store.radii(), list(store.records())
 
 
 _made: dict[str, bytes] = {}
+_rows_made: list[tuple[tuple[str, str], list[object]]] = []
 
 
 def store_file() -> bytes:
@@ -198,7 +232,7 @@ TARGETS: dict[str, tuple[Target, Callable[[], list[bytes]]]] = {
     "idx": (_idx, lambda: [b"\0\0\x08\x03" + b"\0\0\0\x02\0\0\0\x02\0\0\0\x01" + bytes(range(4))]),
     "toml": (_toml, toml_files),
     "store": (_store, lambda: [store_file()]),
-    "rows": (_rows, lambda: [b"row"]),
+    "rows": (_rows, lambda: [bytes((place, place % 6, place % 2)) + b"1/10" for place in range(17)]),
 }
 
 
@@ -265,11 +299,11 @@ def own_engine(name: str, count: int, seed: int, out: Path | None, seconds: floa
     return found
 
 
-def led_by_coverage(name: str, count: int) -> None:
-    """Hand a target over to atheris, which does not return."""
+def led_by_coverage(name: str, count: int, seed: int, out: Path | None, seconds: float) -> None:
+    """Hand a target over to atheris, which ends the process: with an error at the first input that breaks something."""
     atheris = importlib.import_module("atheris")
     target, corpus = TARGETS[name]
-    with atheris.instrument_imports(include=["surebound"]):
+    with atheris.instrument_imports(include=["surebound", "tomllib"]):
         seeds = corpus()
         tried(target, seeds[0])  # imports what it needs
 
@@ -278,11 +312,17 @@ def led_by_coverage(name: str, count: int) -> None:
         if what:
             raise RuntimeError(what)
 
-    with tempfile.TemporaryDirectory() as folder:
-        for number, seed in enumerate(seeds):
-            (Path(folder) / str(number)).write_bytes(seed)
-        atheris.Setup([sys.argv[0], folder, f"-runs={count}"], one)
-        atheris.Fuzz()
+    folder = Path(tempfile.mkdtemp(prefix=f"surebound-fuzz-{name}-"))  # atheris ends without cleaning up
+    for number, content in enumerate(seeds):
+        (folder / str(number)).write_bytes(content)
+    options = [f"-runs={count}", f"-seed={seed + 1}", "-print_final_stats=1", "-timeout=300", "-len_control=0"]
+    if seconds < float("inf"):
+        options.append(f"-max_total_time={int(seconds)}")
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        options.append(f"-artifact_prefix={out}/{name}-")
+    atheris.Setup([sys.argv[0], str(folder), *options], one)
+    atheris.Fuzz()
 
 
 def main() -> int:
@@ -297,7 +337,9 @@ def main() -> int:
     given = parser.parse_args()
     chosen = given.only or list(TARGETS)
     if given.engine == "atheris":
-        led_by_coverage(chosen[0], given.inputs)
+        if len(chosen) != 1:
+            parser.error("atheris takes one format at a time: name it with --only")
+        led_by_coverage(chosen[0], given.inputs, given.seed, given.out, given.seconds)
     broken = [own_engine(name, given.inputs, given.seed, given.out, given.seconds) for name in chosen]
     return 1 if any(broken) else 0
 

@@ -31,17 +31,22 @@ def _open(path: Path) -> BinaryIO:
 def read_idx(path: Path, dimensions: int) -> Tensor:
     """The array of bytes in an idx file, gzipped or not."""
     with reading(path), _open(path) as stream:
-        header = stream.read(4)
-        if len(header) < 4 or header[:2] != b"\0\0" or header[2] != UNSIGNED_BYTE or header[3] != dimensions:
-            raise refuse(path, f"begins with {header!r}", f"an idx file of bytes with {dimensions} dimension(s)")
-        shape = struct.unpack(f">{dimensions}I", stream.read(4 * dimensions))
-        size = int(np.prod(shape, dtype=object))
-        if size > LIMIT:
-            raise refuse(path, f"claims the shape {shape}", f"at most {LIMIT} bytes")
-        data = stream.read(size + 1)
-        if len(data) != size:
-            relation = "more" if len(data) > size else f"{len(data)}, fewer"
-            raise refuse(path, f"holds {relation} bytes than its header says", f"{size} for the shape {shape}")
+        return array_of(stream, dimensions, path)
+
+
+def array_of(stream: BinaryIO, dimensions: int, path: Path) -> Tensor:
+    """The array of bytes in an unpacked idx file; ``path`` is named where it is refused."""
+    header = stream.read(4)
+    if len(header) < 4 or header[:2] != b"\0\0" or header[2] != UNSIGNED_BYTE or header[3] != dimensions:
+        raise refuse(path, f"begins with {header!r}", f"an idx file of bytes with {dimensions} dimension(s)")
+    shape = struct.unpack(f">{dimensions}I", stream.read(4 * dimensions))
+    size = int(np.prod(shape, dtype=object))
+    if size > LIMIT:
+        raise refuse(path, f"claims the shape {shape}", f"at most {LIMIT} bytes")
+    data = stream.read(size + 1)
+    if len(data) != size:
+        relation = "more" if len(data) > size else f"{len(data)}, fewer"
+        raise refuse(path, f"holds {relation} bytes than its header says", f"{size} for the shape {shape}")
     return torch.from_numpy(np.frombuffer(bytearray(data), np.uint8).reshape(shape))
 
 
