@@ -9,16 +9,16 @@ same verdicts, none lost and none twice; a damaged file gives an error or the sa
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
+import multiprocessing
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -29,26 +29,59 @@ TRAINING = ("digits-ibp", "--steps", "40", "--batch-size", "20", "--threads", "1
 VERIFYING = ("--eps", "1/20", "--first", "60", "--cascade", "fast")
 
 
-def command(*arguments: str) -> list[str]:
-    """Return the command line of surebound with these arguments, in this Python."""
-    return [sys.executable, "-m", "surebound", *arguments]
+def command(arguments: Sequence[str], said: Path, workers: bool) -> None:
+    """Run a command of surebound in a process of its own, and write what it says to a file.
+
+    Without ``workers`` a verification is made by that process alone: workers would load torch anew.
+    """
+    with said.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.argv = ["surebound", *arguments]
+    from surebound.cli import main as run
+    from surebound.verify import run as verification
+    from surebound.verify.pool import Inline
+
+    if not workers:
+        verification.executor_for = lambda work, jobs, cluster: Inline(work)
+    run()
 
 
-def finish(*arguments: str) -> float:
-    """Run a command to its end; return how long it took."""
-    began = time.monotonic()
-    done = subprocess.run(command(*arguments), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(arguments)} ended with {done.returncode}: {done.stderr[-800:]}")
-    return time.monotonic() - began
+class Commands:
+    """Starts commands as forks of a process that has loaded what they import, but nothing of surebound.
 
+    Otherwise half of the moments would fall into the loading of torch.
+    """
 
-def kill_at(moment: float, *arguments: str) -> None:
-    """Start a command and kill it after so many seconds."""
-    with subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=moment)
+    def __init__(self, folder: Path) -> None:
+        self._said = folder / "said.txt"
+        self._forks = multiprocessing.get_context("forkserver")
+        self._forks.set_forkserver_preload(["torch", "torch.export", "torch._dynamo", "scipy.optimize", "safetensors"])
+
+    def start(self, *arguments: str, workers: bool = False) -> ForkServerProcess:
+        """Start a command."""
+        process = self._forks.Process(target=command, args=(arguments, self._said, workers))
+        process.start()
+        return process
+
+    def finish(self, *arguments: str) -> float:
+        """Run a command to its end; return how long it took."""
+        began = time.monotonic()
+        process = self.start(*arguments)
+        process.join()
+        if process.exitcode:
+            said = self._said.read_text(errors="replace")[-800:]
+            raise RuntimeError(f"{' '.join(arguments)} ended with {process.exitcode}: {said}")
+        return time.monotonic() - began
+
+    def kill_at(self, moment: float, *arguments: str) -> bool:
+        """Start a command and kill it (SIGKILL) after so many seconds; return whether it was still at work."""
+        process = self.start(*arguments)
+        process.join(moment)
+        alive = process.exitcode is None
         process.kill()
+        process.join()
+        return alive
 
 
 def digest(path: Path) -> str:
@@ -68,37 +101,42 @@ def verdicts(folder: Path) -> list[tuple[object, ...]]:
         ]
 
 
-def killed_trainings(folder: Path, moments: Sequence[float], seconds: float) -> Iterator[str]:
+def killed_trainings(commands: Commands, folder: Path, moments: Sequence[float], seconds: float) -> Iterator[str]:
     """Kill a training at shares of its time and resume it; yield what went wrong."""
-    expected = digest(folder / "straight" / "final.safetensors")
+    expected, alive = digest(folder / "straight" / "final.safetensors"), 0
     for i, share in enumerate(moments):
         path = folder / f"killed{i}"
-        kill_at(share * seconds, "train", *TRAINING, "--out", str(path))
+        alive += commands.kill_at(share * seconds, "train", *TRAINING, "--out", str(path))
         if not (path / "final.safetensors").exists():
             begun = (path / "config.toml").exists()
-            finish(*(("resume", str(path)) if begun else ("train", *TRAINING, "--out", str(path))))
+            commands.finish(*(("resume", str(path)) if begun else ("train", *TRAINING, "--out", str(path))))
         if digest(path / "final.safetensors") != expected:
             yield f"a training that was killed after {share * seconds:.2f} s ends with other bits"
         shutil.rmtree(path)
+    print(f"{alive} of {len(moments)} trainings were killed at work", flush=True)
 
 
-def killed_verifications(folder: Path, moments: Sequence[float], seconds: float) -> Iterator[str]:
+def killed_verifications(commands: Commands, folder: Path, moments: Sequence[float], seconds: float) -> Iterator[str]:
     """Kill a verification at shares of its time and start it again; yield what went wrong."""
-    expected = verdicts(folder / "verified")
+    expected, alive, begun = verdicts(folder / "verified"), 0, 0
     for i, share in enumerate(moments):
         arguments = ("verify", str(folder / "straight"), *VERIFYING, "--out", str(folder / f"again{i}"))
-        kill_at(share * seconds, *arguments)
-        finish(*arguments)
+        alive += commands.kill_at(share * seconds, *arguments)
+        begun += any((folder / f"again{i}").rglob("results.db"))
+        commands.finish(*arguments)
         if verdicts(folder / f"again{i}") != expected:
             yield f"a verification that was killed after {share * seconds:.2f} s has other verdicts"
         shutil.rmtree(folder / f"again{i}")
+    print(f"{alive} of {len(moments)} verifications were killed at work, {begun} had a store by then", flush=True)
 
 
-def two_processes(folder: Path) -> Iterator[str]:
+def two_processes(commands: Commands, folder: Path) -> Iterator[str]:
     """Verify into one store by two processes at once; yield what went wrong."""
-    arguments = command("verify", str(folder / "straight"), *VERIFYING, "--out", str(folder / "shared"))
-    started = [subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
-    codes = [process.wait() for process in started]
+    arguments = ("verify", str(folder / "straight"), *VERIFYING, "--out", str(folder / "shared"))
+    started = [commands.start(*arguments, workers=True) for _ in range(2)]
+    for process in started:
+        process.join()
+    codes = [process.exitcode for process in started]
     if any(codes) or verdicts(folder / "shared") != verdicts(folder / "verified"):
         yield f"two processes on one store ended with {codes}, or with other verdicts"
 
@@ -119,10 +157,11 @@ def flipped(path: Path, read: Callable[[], object], draw: random.Random, count: 
         path.write_bytes(content)
 
 
-def prepare(folder: Path) -> tuple[float, float]:
+def prepare(commands: Commands, folder: Path) -> tuple[float, float]:
     """Train and verify once without disturbance; return how long each took."""
-    trained = finish("train", *TRAINING, "--out", str(folder / "straight"))
-    return trained, finish("verify", str(folder / "straight"), *VERIFYING, "--out", str(folder / "verified"))
+    commands.finish("--version")  # starts what the others are forks of
+    trained = commands.finish("train", *TRAINING, "--out", str(folder / "straight"))
+    return trained, commands.finish("verify", str(folder / "straight"), *VERIFYING, "--out", str(folder / "verified"))
 
 
 def damaged(folder: Path, draw: random.Random, count: int) -> Iterator[str]:
@@ -156,14 +195,15 @@ def main() -> int:
     draw, wrong = random.Random(given.seed), 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        training, verification = prepare(folder)
+        commands = Commands(folder)
+        training, verification = prepare(commands, folder)
         print(f"undisturbed: training {training:.1f} s, verification {verification:.1f} s", flush=True)
         moments = [draw.random() for _ in range(given.moments)]
         parts: dict[str, Iterator[str]] = {
-            "two processes": two_processes(folder),
+            "two processes": two_processes(commands, folder),
             "flipped bits": damaged(folder, draw, given.bytes),
-            "killed verifications": killed_verifications(folder, moments, verification),
-            "killed trainings": killed_trainings(folder, moments, training),
+            "killed verifications": killed_verifications(commands, folder, moments, verification),
+            "killed trainings": killed_trainings(commands, folder, moments, training),
         }
         for part, found in parts.items():
             lines = list(found)

@@ -17,7 +17,8 @@ from benchmarks import faults
 def test_a_killed_verification_and_flipped_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("PYTHONPATH", str(Path(faults.__file__).parents[1]))
-    _, seconds = faults.prepare(tmp_path)
+    commands = faults.Commands(tmp_path)
+    _, seconds = faults.prepare(commands, tmp_path)
     assert len(faults.verdicts(tmp_path / "verified")) == 60
-    assert list(faults.killed_verifications(tmp_path, [0.8], seconds)) == []
+    assert list(faults.killed_verifications(commands, tmp_path, [0.8], seconds)) == []
     assert list(faults.damaged(tmp_path, random.Random(0), 25)) == []
