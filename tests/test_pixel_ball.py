@@ -114,6 +114,10 @@ def test_membership() -> None:
     diagonal[:, 1, [0, 2], [0, 2]] = torch.tensor([0.0, 1.0])
     assert sb.L0Ball(x, 2).contains(diagonal).item() and not sb.L0Ball(x, 1).contains(diagonal).item()
     assert sb.Patch(x, 3).contains(diagonal).item() and not sb.Patch(x, 2).contains(diagonal).item()
+    line = x.clone()
+    line[:, 0, 1, [0, 3]] = 0.0  # one row, four columns
+    assert not sb.Patch(x, 3).contains(line).item() and not sb.Patch(x, 3).contains(line.mT.contiguous()).item()
+    assert sb.Patch(x, 4).contains(line).item()
     for wrong in (1.5, float("nan"), float("inf")):
         diagonal[:, 1, 0, 0] = wrong
         assert not sb.L0Ball(x, 16).contains(diagonal).item()

@@ -19,8 +19,8 @@ from surebound.audit.trials import Trial
 from surebound.cli import build_app
 from surebound.errors import InputError
 
-#: Seconds for each generator: about 20 in all.
-SHARE = 20 / len(GENERATORS)
+#: Seconds for each generator: a minute in all.
+SHARE = 60 / len(GENERATORS)
 
 
 @pytest.mark.parametrize("name", GENERATORS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +16,7 @@ from surebound.bounds.constants import Constants as Fixed
 from surebound.bounds.linear.steps import AffineStep, step_of
 from surebound.flags import exact_kernels
 from surebound.graph import Node, Program
-from surebound.graph.program import Graph, Ref
+from surebound.graph.program import First, Graph, Ref
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules import Context, Rule, find
@@ -164,6 +164,7 @@ def build(case: Case, box: Boxes, mode: Soundness, *, wide: bool = False) -> Cal
             nodes.append(part)
             wanted.append((k, part, out[k]))
     elif count is not None:  # an operator with by-products, of which tracing keeps the first
+        nodes[-1] = node = replace(node, target=First(case.overload))
         wanted = [(0, node, out)]
     graph = Graph(first, tuple(box[0][0].shape), dtype, tuple(nodes), nodes[-1].name, {}, {})
     constants = _Fixed(Program(graph, torch.nn.Module()), case)
@@ -194,8 +195,8 @@ def per_example(case: Case) -> bool:
         return False
     low = [low for low, _ in box]
     moved = [torch.cat([high[:1], low[1:]]) for low, high in box]
-    results = [call.at(x, torch.float32)[1] for x in (low, moved)]
-    first, second = ([v] if isinstance(v, Tensor) else list(v) for v in results)
+    results, parts = [call.at(x, torch.float32)[1] for x in (low, moved)], call.recorded.parts
+    first, second = ([v] if parts is None else [v[k] for k in parts] for v in results)
     return all(
         a.dim() > 0 and a.shape[0] == batch and torch.equal(a[1:], b[1:])
         for a, b in zip(first, second, strict=True)

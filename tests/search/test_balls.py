@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -118,6 +119,26 @@ def test_maxima_of_linear_functions_are_exact_from_above_and_corners_from_below(
             moved = corners[i] - ball.origin[0]
             assert float(moved.norm(p=norm)) <= ball.reach * (1 + 1e-9)
             assert bool((moved >= low - 1e-12).all() and (moved <= high + 1e-12).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("norm", [1, 2])
+def test_maxima_hold_in_fractions_where_sums_cancel(norm: int, dtype: torch.dtype) -> None:
+    """The value at the ball's middle, and at a point of it, is below the maximum by no tolerance at all."""
+    draw, unpaid = torch.Generator().manual_seed(7), 0
+    for _ in range(60):
+        origin = (torch.randn(1, 6, generator=draw) * 2.0 ** torch.randint(0, 12, (1, 6), generator=draw)).to(dtype)
+        row = (torch.randn(1, 1, 6, generator=draw) * 2.0 ** torch.randint(0, 12, (1, 1, 6), generator=draw)).to(dtype)
+        offset = -(row * origin).sum(2).double()  # what is left is rounding
+        reach = 2.0**-60
+        ball = Ball(Interval(origin.clone(), origin.clone()), origin, reach, norm)
+        pairs = zip(row.flatten().tolist(), origin.flatten().tolist(), strict=True)
+        exact = sum((Fraction(a) * Fraction(o) for a, o in pairs), Fraction(0))
+        exact += Fraction(float(offset))
+        for mode in (Soundness.REAL, Soundness.DEPLOYED):
+            assert exact <= Fraction(float(ball_maximum(row, ball, offset, mode)))
+        unpaid += exact > Fraction(float(ball_maximum(row, ball, offset, Soundness.NONE)))
+    assert unpaid > 3  # what the payment is for
 
 
 @pytest.mark.parametrize("norm", [1, 2])
