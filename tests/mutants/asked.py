@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.mutants.fault import ROOT
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["torch", "torch.export", "torch._dynamo", "scipy.optimize", "sympy"])
-LOG = "log.txt"
+LOG, FIRST = "log.txt", "first.txt"
 PASSED, FAILED, STOPPED = 100, 101, 102  # a process that ends otherwise did not get so far
 
 
 def answer(folder: Path, tests: tuple[str, ...], seconds: float) -> tuple[str, str]:
-    """Run tests in a copy of the code: "passed", "failed" or "late", and the first test that failed."""
+    """Run tests in a copy of the code: "passed", "failed", "late" or "unclear", and the first test that failed.
+
+    A process that a signal ended, as a fault in a compiled pass may, failed. "unclear": no test was run.
+    """
     process = FORKS.Process(target=_run, args=(folder, tests))
     process.start()
     process.join(seconds)
@@ -29,16 +32,35 @@ def answer(folder: Path, tests: tuple[str, ...], seconds: float) -> tuple[str, s
         os.killpg(process.pid or 0, signal.SIGKILL)
         process.join()
         return "late", ""
-    text = (folder / LOG).read_text(encoding="utf-8", errors="replace")
-    if process.exitcode not in (PASSED, FAILED, STOPPED):
-        raise RuntimeError(f"{tests}: ended with {process.exitcode}: {text[-800:]}")
-    first = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", text, re.MULTILINE)
-    return ("passed" if process.exitcode == PASSED else "failed"), first[1] if first else ""
+    first = (folder / FIRST).read_text(encoding="utf-8") if (folder / FIRST).exists() else ""
+    if process.exitcode not in (PASSED, FAILED, STOPPED) and process.exitcode >= 0:
+        text = (folder / LOG).read_text(encoding="utf-8", errors="replace")
+        print(f"{tests}: ended with {process.exitcode}: {text[-800:]}", flush=True)
+        return "unclear", ""
+    return ("passed" if process.exitcode == PASSED else "failed"), first
+
+
+class _First:
+    """Notes the first test that fails."""
+
+    def __init__(self) -> None:
+        self._path = Path(FIRST).resolve()  # tests may change the directory
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self._note(report)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        self._note(report)
+
+    def _note(self, report: Any) -> None:
+        if report.failed and not self._path.exists():
+            self._path.write_text(report.nodeid, encoding="utf-8")
 
 
 def _run(folder: Path, tests: tuple[str, ...]) -> None:
     os.setsid()
     os.chdir(folder)
+    Path(FIRST).unlink(missing_ok=True)
     with (folder / LOG).open("w") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
@@ -49,6 +71,7 @@ def _run(folder: Path, tests: tuple[str, ...]) -> None:
     os.environ.update(PYTHONPATH=str(folder), PYTHONDONTWRITEBYTECODE="1")
     import pytest
 
-    code = int(pytest.main(["-x", "-q", "-rfE", "--tb=line", "-p", "no:xdist", "-p", "no:cacheprovider", *tests]))
+    options = ["-x", "-q", "-rfE", "--tb=line", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    code = int(pytest.main([*options, *tests], plugins=[_First()]))
     sys.stdout.flush()
     os._exit(100 + code)

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from tests.mutants.fault import Mutant
-from tests.mutants.rooms import engine, outside, rules, search, values
+from tests.mutants.rooms import cuts, engine, outside, regions, rules, search, values
 
-MUTANTS: list[Mutant] = [*values.FAULTS, *rules.FAULTS, *engine.FAULTS, *search.FAULTS, *outside.FAULTS]
+MUTANTS: list[Mutant] = [
+    *values.FAULTS,
+    *rules.FAULTS,
+    *engine.FAULTS,
+    *search.FAULTS,
+    *outside.FAULTS,
+    *regions.FAULTS,
+    *cuts.FAULTS,
+]

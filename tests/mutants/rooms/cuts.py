@@ -1,0 +1,72 @@
+"""Faults in reduced networks of units and of few entries, in signs that follow from others, and in the checker."""
+
+from tests.mutants.fault import Mutant as M
+
+SPARSE = ("tests/bounds/test_matrix.py",)
+COUNTS = ("tests/search/test_counts.py",)
+FOLLOW = ("tests/search/test_propagation.py",)
+CHECKER = ("tests/checker/test_checker.py", "tests/checker/test_adversary.py")
+
+FAULTS = [
+    M("bounds/reduced/matrix.py", "rows.values().abs(), tuple(rows.shape)", "rows.values(), tuple(rows.shape)", SPARSE),
+    M("bounds/reduced/matrix.py", "work[:, : self.width].add_(", "work[:, : self.width].copy_(", SPARSE),
+    M(
+        "bounds/reduced/matrix.py",
+        "torch.arange(len(count)).repeat_interleave(count)",
+        "torch.arange(len(count)).repeat(int(count.sum()) // len(count) + 1)[: int(count.sum())]",
+        SPARSE,
+    ),
+    M("search/jumps.py", "-1 if unit.positive else 1)", "1 if unit.positive else -1)", COUNTS),
+    M("search/jumps.py", "elif status is Status.ROBUST:", "else:", COUNTS),
+    M(
+        "search/jumps.py",
+        "ROBUST if bool(proved(tree.settled).all())",
+        "ROBUST if bool(proved(tree.settled).any())",
+        COUNTS,
+    ),
+    M("search/jumps.py", "{name for name, behind in reads.items() if behind} - set(self.bounds)", "set[str]()", COUNTS),
+    M("search/jumps.py", "add_up(rows.up_offset, least)", "rows.up_offset", COUNTS),
+    M("search/steps.py", "if not behind and rule.activation", "if rule.activation", COUNTS),
+    M("search/steps.py", "rule.activation.breaks == 0.0", "rule.activation.breaks is not None", COUNTS),
+    M("bounds/reduced/entry.py", "-rows.low_offset, -rows.up_offset)", "rows.low_offset, -rows.up_offset)", COUNTS),
+    M(
+        "bounds/reduced/entry.py",
+        "inside = pixel if outside is None else pixel[~outside.flatten()]",
+        "inside = pixel[:1]",
+        COUNTS,
+    ),
+    M(
+        "search/signs/inequalities.py",
+        "Interval(lower - self.slack, upper + self.slack)",
+        "Interval(lower, upper)",
+        FOLLOW,
+    ),
+    M("search/signs/inequalities.py", "(self.up_offset - z.lower) + self.slack", "(self.up_offset - z.lower)", FOLLOW),
+    M("search/signs/inequalities.py", "+ b.abs()) * rate(passes) + UNDERFLOW", "+ b.abs()) * 0", FOLLOW),
+    M("search/signs/inequalities.py", "for side in (a > 0, a < 0))", "for side in (a < 0, a > 0))", FOLLOW),
+    M(
+        "search/signs/inequalities.py",
+        "upper = most / self.right if self.right > 0 else unknown",
+        "upper = most",
+        FOLLOW,
+    ),
+    M(
+        "search/signs/propagation.py",
+        "torch.where(self._targets.valid[batch.case], offset, torch.inf)",
+        "torch.where(self._targets.valid[batch.case], offset, -torch.inf)",
+        FOLLOW,
+    ),
+    M("checker/checker.py", "total[:2] += cost, np.abs(cost)", "total[:1] += cost", CHECKER),
+    M(
+        "checker/checker.py",
+        "error = size * (self.number.network(step.terms) + self.number.own(4 * step.terms + 64, step.always))",
+        "error = 0 * size",
+        CHECKER,
+    ),
+    M(
+        "checker/checker.py",
+        "np.maximum(np.abs(self.low[value]), np.abs(self.high[value])) + self.floor",
+        "np.abs(self.high[value])",
+        CHECKER,
+    ),
+]
