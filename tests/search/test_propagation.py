@@ -151,6 +151,29 @@ def test_executions_that_satisfy_rows_and_signs_stay_inside(seed: int) -> None:
     assert narrower  # some signs do follow
 
 
+@pytest.mark.parametrize(
+    ("left", "right"), [(0.0, 1.0), (0.1, 0.5), (-1.0, 1.0), (-2.0, 0.0), (-3.0, -0.5), (0.0, 0.25)]
+)
+def test_what_an_activation_s_output_says_of_its_input(left: float, right: float) -> None:
+    """Of y = max(left z, right z), evaluated as stated, no z with a y between the ends is excluded."""
+    draw = torch.Generator().manual_seed(3)
+    none = torch.zeros(1, dtype=torch.float64)
+    rows = inequalities.Coefficients.of(none.reshape(1, 1))
+    layer = inequalities.LayerInequalities(
+        slice(0, 1), slice(0, 1), rows, rows, none, none, none, left, right, none - 1e-3
+    )
+    narrowed = 0
+    for _ in range(300):
+        low, high = torch.randn(2, 1, 1, dtype=torch.float64, generator=draw).sort(dim=0).values
+        found = layer._preimages(Interval(low, high))
+        z = torch.linspace(-8, 8, 4001, dtype=torch.float64)
+        y = torch.maximum(left * z, right * z)
+        possible = z[(y >= low[0] - 1e-3) & (y <= high[0] + 1e-3)]
+        assert bool(((possible >= found.lower[0]) & (possible <= found.upper[0])).all())
+        narrowed += bool(found.lower.isfinite().any() or found.upper.isfinite().any())
+    assert narrowed
+
+
 def corner_case(seed: int, through: bool) -> tuple[Targets, Tensor]:
     """A row that the upper corner (n,) of a box alone satisfies, by less than an ulp; or ``through`` a ReLU's input."""
     draw, n = torch.Generator().manual_seed(seed), 24

@@ -18,23 +18,8 @@ FAULTS = [
     ),
     M("search/jumps.py", "-1 if unit.positive else 1)", "1 if unit.positive else -1)", COUNTS),
     M("search/jumps.py", "elif status is Status.ROBUST:", "else:", COUNTS),
-    M(
-        "search/jumps.py",
-        "ROBUST if bool(proved(tree.settled).all())",
-        "ROBUST if bool(proved(tree.settled).any())",
-        COUNTS,
-    ),
     M("search/jumps.py", "{name for name, behind in reads.items() if behind} - set(self.bounds)", "set[str]()", COUNTS),
-    M("search/jumps.py", "add_up(rows.up_offset, least)", "rows.up_offset", COUNTS),
-    M("search/steps.py", "if not behind and rule.activation", "if rule.activation", COUNTS),
-    M("search/steps.py", "rule.activation.breaks == 0.0", "rule.activation.breaks is not None", COUNTS),
     M("bounds/reduced/entry.py", "-rows.low_offset, -rows.up_offset)", "rows.low_offset, -rows.up_offset)", COUNTS),
-    M(
-        "bounds/reduced/entry.py",
-        "inside = pixel if outside is None else pixel[~outside.flatten()]",
-        "inside = pixel[:1]",
-        COUNTS,
-    ),
     M(
         "search/signs/inequalities.py",
         "Interval(lower - self.slack, upper + self.slack)",
