@@ -55,14 +55,29 @@ def check_inside(program: Program, returned: Returned, x: Tensor) -> None:
     within = _within(program.graph.nodes)
     for path, expected in returned.values().items():
         calls = [node for node in within.get(path, ()) if _alike(found.get(node.name), expected)]
-        apart = [float((found[node.name] - expected).abs().max()) for node in calls if expected.numel()]
-        if apart and not min(apart) <= TRACE_TOLERANCE * max(1.0, float(expected.abs().max())):
+        apart = [distance(expected, found[node.name]) for node in calls]
+        if apart and not min(apart) <= tolerance(expected):
             place = next((node.source for node in reversed(calls) if node.source), "")
             raise TraceMismatchError(
                 f"what the submodule {path!r} returns differs by {min(apart):.3g} from what was traced of it"
                 f"{f' ({place})' if place else ''}: bounds would be about another network; does its forward() read "
                 "state that changes, or is it a custom operator whose trace computes something else?"
             )
+
+
+def distance(one: Tensor, other: Tensor) -> float:
+    """Return the largest difference of two results, truth values too; infinite where one alone is NaN."""
+    if one.shape != other.shape:
+        return float("inf")
+    same = (one == other) | (one.isnan() & other.isnan())
+    apart = torch.where(same, 0.0, (one.double() - other.double()).abs().nan_to_num(torch.inf, torch.inf))
+    return float(apart.max()) if apart.numel() else 0.0
+
+
+def tolerance(expected: Tensor) -> float:
+    """Return how far from a result that of another order of summation may be."""
+    sizes = expected.double().abs()
+    return TRACE_TOLERANCE * max(1.0, float(sizes.nan_to_num(0.0, 0.0).amax())) if expected.numel() else TRACE_TOLERANCE
 
 
 def _within(nodes: Iterable[Node]) -> dict[str, list[Node]]:

@@ -21,7 +21,7 @@ from surebound.graph.attention import batch_axis_first
 from surebound.graph.chosen import INSTEAD
 from surebound.graph.finite import check_finite
 from surebound.graph.fit import evaluating, forward
-from surebound.graph.inside import Returned, check_inside
+from surebound.graph.inside import Returned, check_inside, distance, tolerance
 from surebound.graph.layout import laid_as, order_of
 from surebound.graph.program import PART, SIZE, First, Graph, Node, Program, Ref, live
 from surebound.graph.quiet import quiet
@@ -274,23 +274,14 @@ def check_order(model: nn.Module, x: Tensor, order: tuple[int, ...]) -> None:
             return
     inside, other = plain.values(), laid.values()
     pairs = [(expected, got), *((value, other[path]) for path, value in inside.items() if path in other)]
-    apart = max((_apart(one, another) for one, another in pairs), default=0.0)
-    if not apart <= TRACE_TOLERANCE:
+    wrong = [apart for one, another in pairs if not (apart := distance(one, another)) <= tolerance(one)]
+    if wrong:
         raise TraceMismatchError(
-            f"the network computes something else, by {apart:.3g}, for inputs that lie in memory as those given do "
-            f"(axes {order}, the outermost first) than for contiguous ones, which bounds are about; does forward() "
+            f"the network computes something else, by {max(wrong):.3g}, for inputs that lie in memory as those given "
+            f"do (axes {order}, the outermost first) than for contiguous ones, which bounds are about; does forward() "
             "write into what may be a view or a copy (flatten, reshape)? Give contiguous inputs, x.contiguous(), and "
             "run the network on such alone."
         )
-
-
-def _apart(one: Tensor, other: Tensor) -> float:
-    """Return the largest difference of two results, in units of the largest number above 1."""
-    if one.shape != other.shape:
-        return float("inf")
-    same = (one == other) | (one.isnan() & other.isnan())
-    apart = torch.where(same, 0.0, (one - other).abs().double().nan_to_num(torch.inf))
-    return float(apart.max() / one.abs().max().clamp(min=1.0)) if one.numel() else 0.0
 
 
 def _compare(program: Program, model: nn.Module, x: Tensor, *, twice: bool) -> None:
