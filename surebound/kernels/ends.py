@@ -40,7 +40,8 @@ def _hinge(
         chord = (top_left / width.clamp(min=pay.least)).nan_to_num_(right).clamp_(left, right)
     if rounded:
         chord = torch.where(high == 0, left, torch.where(low == 0, right, chord))
-    below = torch.where(high + low > 0, right, left).to(chord.dtype)
+    # Of two Python numbers torch.where makes float32 ones, which are other slopes for a float64 network.
+    below = torch.where(high + low > 0, chord.new_tensor(right), chord.new_tensor(left))
     free = (low < 0) & (high > 0)
     absolute = torch.zeros(lower.shape[0], dtype=torch.float64, device=lower.device)
     if pay is None:

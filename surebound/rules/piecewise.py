@@ -33,7 +33,7 @@ def _leaky(slope: float = 0.01) -> Activation:
         shape=Shape.CONVEX if slope <= 1 else Shape.CONCAVE,
         valley=(0.0, 0.0) if slope < 0 else None,
         pieces=lambda: ((-_INF, slope, 0.0), (0.0, 1.0, 0.0)),
-        derivative=lambda x: torch.where(x > 0, 1.0, slope).to(x.dtype),
+        derivative=lambda x: torch.where(x > 0, x.new_tensor(1.0), x.new_tensor(slope)),
     )
 
 

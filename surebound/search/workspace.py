@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import copy
 from types import TracebackType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from surebound.attack.network import AttackedNetwork
+from surebound.bounds.constants import environment
+from surebound.bounds.linear.wide import rounds_numbers
 from surebound.errors import SureboundError
 from surebound.graph import Program, program_of
 from surebound.graph.fit import evaluating
@@ -50,7 +53,10 @@ class Workspace:
             self.program(x)
 
     def wide_program(self, x: Tensor) -> Program | None:
-        """Return the network in float64, for bounds over the reals with hardly any rounding; None if that fails."""
+        """Return the network in float64, for bounds over the reals with hardly any rounding.
+
+        None if that fails, or if float64 makes another network of it: one with another 0.1 in its code.
+        """
         if self._wide is None:
             self._wide = (self._widened(x),)
         return self._wide[0]
@@ -60,7 +66,8 @@ class Workspace:
             program = program_of(copy.deepcopy(self.model).double(), x[:1].double())
         except (SureboundError, RuntimeError, TypeError):  # e.g. code that names float32
             return None
-        return program if program.graph.dtype == torch.float64 else None
+        same = program.graph.dtype == torch.float64 and same_over_the_reals(self.program(x[:1]), program)
+        return program if same else None
 
     def encoder(self, x: Tensor) -> NetworkEncoder:
         """Return the MIP encoder of the network for inputs like x (B, ...); raises if it is not piecewise linear."""
@@ -79,3 +86,23 @@ class Workspace:
         """Run the network as it is deployed: outputs (B, K)."""
         with evaluating(self.model), torch.no_grad():
             return AttackedNetwork(self.model).logits(x, rows=256)
+
+
+def same_over_the_reals(program: Program, wide: Program) -> bool:
+    """Say whether a copy in float64 is the same function of real numbers as the program itself.
+
+    A number in the code means what the network's own dtype makes of it, and a value that does not depend on the input
+    what is computed in that dtype (docs/soundness.md, "What is trusted").
+    """
+    graph = program.graph
+    if any(rounds_numbers((node.args, dict(node.kwargs)), graph.dtype) for node in graph.nodes if node.varies):
+        return False
+    with torch.no_grad():
+        own, other = (environment(each, graph.input_shape[0] or 1) for each in (program, wide))
+    return own.keys() == other.keys() and all(_equal(value, other[name]) for name, value in own.items())
+
+
+def _equal(value: Any, wide: Any) -> bool:
+    if not isinstance(value, Tensor) or not isinstance(wide, Tensor):
+        return type(value) is type(wide) and bool(value == wide)
+    return value.shape == wide.shape and torch.equal(value.double(), wide.double())

@@ -420,3 +420,53 @@ def test_max_pooling_before_units_that_are_all_stable(act: nn.Module) -> None:
     net[5].weight.copy_(torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.98]])), net[5].bias.zero_()
     region = sb.LinfBall(torch.full((1, 4), 0.5), "1/10", clip=(0, 1))
     assert sb.decide(net, region, Spec.label(0), stages=("relu-splitting",))[0].status is Status.ROBUST
+
+
+class Tenth(nn.Module):
+    """Multiply by a number in the code, before a ReLU that is on."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x * 0.1 + 1) - 1
+
+
+class Full(nn.Module):
+    """Multiply by a tensor that the code makes in the input's dtype."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.full_like(x, 0.1)
+
+
+class Leaky(nn.Module):
+    """Multiply by a slope, as all its numbers are negative."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return -nn.functional.leaky_relu(-x, 0.1)
+
+
+class Normalised(nn.Module):
+    """Multiply by a weight that every execution normalises."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.direction = nn.Parameter(torch.tensor([1.0, 10.0]), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (self.direction / self.direction.sum())[:1]
+
+
+@pytest.mark.parametrize("make", [Tenth, Full, Leaky, Normalised])
+def test_a_proof_over_the_reals_is_about_the_numbers_that_the_network_has(make: type[nn.Module]) -> None:
+    """Float32 and float64 differ in the factor (a tenth, an eleventh): between the two results lies the limit."""
+    net = make()
+    region = sb.LinfBall(torch.ones(1, 1), Fraction(1, 1024))
+    top = 1 + Fraction(1, 1024)
+    tenth = Fraction(float(net(torch.ones(1, 1)))) if make is Normalised else Fraction(float(torch.tensor(0.1)))
+    exact = Fraction(1, 11) if make is Normalised else Fraction(1, 10)
+    sign = 1 if tenth > exact else -1
+    row = torch.full((1, 1), float(sign), dtype=torch.float64)
+    edge = top if sign > 0 else 1 - Fraction(1, 1024)
+    for between, proved in (((tenth + exact) / 2, False), (tenth + sign * Fraction(1, 1000), True)):
+        limit = torch.tensor([-sign * float(between * edge)], dtype=torch.float64)
+        spec = sb.LinearSpec(row, limit)
+        (found,) = sb.decide(net, region, spec, stages=("branch-and-bound",), soundness="real", timeout=20)
+        assert (found.status is Status.ROBUST) is proved, found

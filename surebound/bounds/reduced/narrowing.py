@@ -75,8 +75,9 @@ def rebounded(layer: Layer, x: Interval) -> Layer:
     lost = torch.maximum(low.abs(), high.abs()) * (steepest * FEW_ROUNDINGS) + UNDERFLOW
     stable = (positive & (right in (0.0, 1.0))) | (negative & (left in (0.0, 1.0)))  # nothing is rounded there
     top = torch.maximum(*ends).clamp(min=0) + torch.where(stable, 0.0, lost) - layer.bottom.double()
-    slope = torch.where(positive | (~negative & (high > -low)), right, left)
-    return replace(layer, lower=x.lower, upper=x.upper, chord=chord, top=top, slope=slope.to(layer.slope))
+    steeper, flatter = (layer.slope.new_tensor(side) for side in (right, left))
+    slope = torch.where(positive | (~negative & (high > -low)), steeper, flatter)
+    return replace(layer, lower=x.lower, upper=x.upper, chord=chord, top=top, slope=slope)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +112,8 @@ class _Folding:
     def and_layer(self, layer: Layer, rows: Rows, kept: Tensor) -> _Folding:
         """Add the columns of a layer, whose rows over the kept columns are given; ``kept`` (U,): which stay ReLUs."""
         count, wide = len(layer), self.moved.shape[1]
-        side = torch.where(layer.lower >= 0, layer.sides[1], layer.sides[0]).double().masked_fill(kept, 0.0)
+        left, right = (rows.up.new_tensor(s) for s in layer.sides)  # float64: float32 ones are other slopes
+        side = torch.where(layer.lower >= 0, right, left).masked_fill(kept, 0.0)
         index = kept.nonzero()[:, 0]
         moved = torch.cat([rows.up * side.unsqueeze(1), rows.up.new_zeros(count, len(index))], 1)
         moved[index, wide + torch.arange(len(index))] = 1.0

@@ -285,7 +285,7 @@ class _Lines:
         if not bool(signs.any()):
             return cls(alphas, layer.chord, layer.top, None)
         free = signs == 0
-        side = torch.where(signs > 0, layer.right, layer.left)
+        side = torch.where(signs > 0, alphas.new_tensor(layer.right), alphas.new_tensor(layer.left))
         # Wherever the multipliers come from: a negative one would prove anything.
         pushes = m.betas[:, layer.own].clamp(min=0) * signs
         lower, upper = torch.where(free, alphas, side), torch.where(free, layer.chord, side)
