@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import torch
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 import surebound as sb
@@ -66,3 +68,25 @@ def test_commands_take_patches_and_radius_takes_threats(tmp_path, monkeypatch):
     assert json.loads(filtered.stdout) and all(record["index"] < 2 for record in json.loads(filtered.stdout))
     assert [record.index for record in read_run(Path("o")).records] == [0, 1]
     assert "--most is for l-infinity balls" in run("radius", net, "--threat", "l2:1", "--most", "1").output
+
+
+def test_radius_counts_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes are whole, named as --threat takes them; what is proved of a size is proved by bounds at that size."""
+    monkeypatch.chdir(tmp_path)
+    x = sb.data.load("digits").test.batch(torch.arange(3))[0]
+    labels = build()(x).argmax(1)
+    save_file({"images": x, "labels": labels}, "read.safetensors")
+    for kind, region in (("patch", sb.Patch), ("l0", sb.L0Ball)):
+        words = ["radius", "tests.cli.digits_net:build", "--data", "read.safetensors", "--threat", f"{kind}:2"]
+        found = CliRunner().invoke(build_app(), [*words, "--jobs", "1", "--quiet", "--format", "json"])
+        assert found.exit_code == 0, found.output
+        for each in json.loads(found.stdout):
+            at, size = slice(each["image"], each["image"] + 1), each["proved_exactly"]
+            assert size in ("0", "1", "2")
+            assert each["proved_threat"] == (f"{kind}:{size}" if size in ("1", "2") else None)
+            if size in ("1", "2"):
+                upper = sb.worst_margins(build(), region(x[at], int(size)), labels[at], method="alpha-crown")
+                assert bool((upper <= 0).all())
+            assert each["broken_exactly"] in (None, "0", "1", "2")
+        wrong = CliRunner().invoke(build_app(), [*words, "--step", "1/2"])
+        assert wrong.exit_code == 2 and "is no number of pixels" in " ".join(wrong.output.split())
