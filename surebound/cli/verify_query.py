@@ -100,7 +100,7 @@ def run_pair(
     files = _listed(onnx)
     limit = math.inf if timeout is None else timeout
     reporter = Reporter(limit, "timeout", result_file)
-    query, answer = _decided(vnnlib, files, limit, seed, certificates, explain)
+    query, answer = _decided(vnnlib, files, limit, seed, certificates, explain, repeated=True)
     lines = [old_word(answer)]
     if answer.assignment:
         from surebound.vnnlib.answer import assignment_lines, flat_lines
@@ -141,10 +141,35 @@ def _named(networks: list[str]) -> dict[str, Path]:
     return files
 
 
+def _once(query: Query, files: dict[str, Path]) -> dict[str, Path]:
+    """Leave out the files of networks that equal another one, whose file the competitions name again."""
+    from surebound.graph.onnx.file import read_bytes
+
+    kept = dict(files)
+    for network in query.networks:
+        again, first = files.get(network.name), files.get(network.equal_to or "")
+        if network.equal_to is None or again is None or first is None:
+            continue
+        if again != first and read_bytes(again) != read_bytes(first):
+            raise InputError(f"the query says that {network.name} equals {network.equal_to}; {again} is another file")
+        del kept[network.name]
+    return kept
+
+
 def _decided(
-    query_file: Path, files: dict[str, Path], limit: float, seed: int, certificates: Path | None, explain: bool
+    query_file: Path,
+    files: dict[str, Path],
+    limit: float,
+    seed: int,
+    certificates: Path | None,
+    explain: bool,
+    *,
+    repeated: bool = False,
 ) -> tuple[Query, Answer]:
-    """Read everything and decide; the file of the only network may stand under no name."""
+    """Read everything and decide; the file of the only network may stand under no name.
+
+    repeated: networks that equal another one may come with its file, too.
+    """
     began = time.monotonic()
     with loading():
         from surebound.graph.onnx.file import read_model
@@ -163,6 +188,7 @@ def _decided(
         if len(needed) != 1:
             raise InputError(f"the query has {len(needed)} networks; give --network NAME=FILE for: {', '.join(needed)}")
         files = {needed[0]: files[""]}
+    files = _once(query, files) if repeated else files
     models = {name: read_model(path) for name, path in files.items()}
     left, name = limit - (time.monotonic() - began), query_file.name.partition(".vnnlib")[0]
     return query, decide(query, models, left, seed=seed, certificates=certificates, name=name)

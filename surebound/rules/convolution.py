@@ -169,9 +169,14 @@ def _transposed_adjoint(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Tensor:
-    """Return W^T a (S, B, in, *size) of a (S, B, out, *size) as a convolution."""
+    """Return W^T a (S, B, in, *size) of a (S, B, out, *size) as a convolution.
+
+    It has a place more where the padding of the output is a stride or longer: no input stands there.
+    """
     run = next(conv for rank, conv in _CONVOLUTIONS.items() if rank + 2 == weight.dim())
     back = run(a.flatten(0, 1), weight, None, stride, padding, dilation, groups)
+    for axis, size in enumerate(in_shape[2:], 2):
+        back = back.narrow(axis, 0, size)
     return back.reshape(*a.shape[:2], *back.shape[1:])
 
 

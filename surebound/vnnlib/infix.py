@@ -1,4 +1,7 @@
-"""Infix comparisons in VNN-LIB 2.0 texts: (Y[0] < Y[1]) becomes what the standard's parser reads, (< Y[0] Y[1])."""
+"""How VNN-LIB 2.0 texts of 2026 are spelt where the standard's parser wants it otherwise.
+
+Infix comparisons, (Y[0] < Y[1]) for (< Y[0] Y[1]); and a version without its brackets, 2.0 for <2.0>.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,16 @@ import re
 
 _PART = re.compile(r"[()]|;[^\n]*|\"(?:[^\"\\]|\\.)*\"|[^\s()\[\]]+(?:\s*\[[^\]]*\])?")
 _COMPARISONS = frozenset({"<=", "<", ">=", ">", "==", "!="})
+_BARE_VERSION = re.compile(r"(\(\s*vnnlib-version\s+)([0-9.]+)(?=\s*\))")
+
+
+def standard(text: str) -> str:
+    """Spell a text as the standard's parser reads it; lines stay where they are.
+
+    >>> standard("(vnnlib-version 2.0)(assert (X[0] <= 1.0))")
+    '(vnnlib-version <2.0>)(assert (<= X[0]    1.0))'
+    """
+    return prefixed(_BARE_VERSION.sub(r"\1<\2>", text))
 
 
 def prefixed(text: str) -> str:

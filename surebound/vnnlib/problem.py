@@ -26,6 +26,7 @@ from surebound.search.problem import Problem
 from surebound.spec.formula import Formula, as_bound, atoms, renamed
 from surebound.vnnlib.check import compare, samples
 from surebound.vnnlib.domain import bounds, places, unify
+from surebound.vnnlib.effort import heavy_network
 from surebound.vnnlib.interface import assign, check_interface, fits
 from surebound.vnnlib.operators import check_operators
 from surebound.vnnlib.products import factors, multiplied, with_products
@@ -229,7 +230,7 @@ def _check(problem: QueryProblem, pinned: Mapping[int, int]) -> None:
             lower[place] = upper[place] = min(max(Fraction(number), lower[place]), upper[place])
         box = problem.box(lower, upper)
     variables = [each.name for each in problem.query.variables]
-    x = samples(problem.network.graph.input_shape[1:], box)
+    x = samples(problem.network.graph.input_shape[1:], box, heavy_network(problem.network.program))
     found = [run(problem, running, each) for each in x]
     if problem.columns:
         wanted = list(problem.columns)  # by number of the element

@@ -231,6 +231,10 @@ class _Version1Reader:
                 return Sum(terms={element: _UNITS[1]})
             if _NUMERAL.match(tree):
                 return Sum(number(tree))
+            if tree[:1] in ("-", "+"):  # competitions write -Y_0 for (- Y_0)
+                element = self._element(tree[1:])
+                if element is not None:
+                    return Sum(terms={element: _UNITS[-1 if tree[0] == "-" else 1]})
         elif isinstance(tree, list) and len(tree) > 1:
             parts = [self._sum(each) for each in tree[1:]]
             if tree[0] == "+":

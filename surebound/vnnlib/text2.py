@@ -10,7 +10,7 @@ from typing import Any as Anything
 
 from surebound.errors import MissingExtraError, QueryError
 from surebound.spec.formula import All, Any, Formula, Sum, comparison, folded
-from surebound.vnnlib.infix import prefixed
+from surebound.vnnlib.infix import standard
 from surebound.vnnlib.products import Monomials
 from surebound.vnnlib.query import Kind, Network, Query, Variable, number, placed
 from surebound.vnnlib.text1 import DEEPEST, MOST_VARIABLES
@@ -35,7 +35,7 @@ def parse(text: str, source: str = "the query") -> Query:
         raise MissingExtraError("vnnlib", "onnx", "reading VNN-LIB 2.0") from None
     _check_depth(text, source)
     try:
-        tree = parser.parse_query_string(prefixed(text))
+        tree = parser.parse_query_string(standard(text))
     except Exception as error:  # the parser raises one class for every kind of mistake
         raise QueryError(f"{source}: {_message(error)}") from None
     networks = placed([_network(each, source) for each in tree.networks])

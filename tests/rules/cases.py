@@ -207,6 +207,8 @@ CONVOLUTION = [
         lambda f, c, x: f(x, c(2, 1, 3, 2), c(2), [2, 2], [1, 0], [1, 1], 2, [1, 2]),
         (S2,),
     ),
+    # padding of the output as long as the stride
+    Case("conv_transpose2d.input", lambda f, c, x: f(x, c(2, 1, 2, 2), None, [1, 2], [0, 0], [1, 0], 1, [2, 2]), (S2,)),
     Case("conv_transpose3d.input", lambda f, c, x: f(x, c(2, 1, 2, 2, 1), None, [2, 1, 1]), (S3,)),
 ]
 

@@ -74,6 +74,20 @@ def test_one_network(folder: Path) -> None:
     assert float(found.reshape(-1)[0]) == np.float32(numbers["Y_0"]) >= 1.5
 
 
+def test_a_network_that_equals_another_comes_with_its_file_again(folder: Path) -> None:
+    equal = TWO.replace("(declare-network g ", "(declare-network g (equal-to f) ")
+    (folder / "equal_unsat.vnnlib").write_text(equal + "(assert (> Y[0,0] (+ B[0,0] 0.25)))")
+    (folder / "equal_sat.vnnlib").write_text(equal + "(assert (> (+ Y[0,0] B[0,0]) 3.5))")
+    shutil.copy(folder / "net.onnx", folder / "copy.onnx")
+    for again in ("net.onnx", "copy.onnx"):
+        networks = f"[('f', '{folder / 'net.onnx'}'), ('g', '{folder / again}')]"
+        assert run(folder, networks, "equal_unsat.vnnlib") == ["unsat"]
+    assert run(folder, networks, "equal_sat.vnnlib")[0] == "sat"
+    networks = f"[('f', '{folder / 'net.onnx'}'), ('g', '{folder / 'other.onnx'}')]"
+    stderr = script("run_instance.sh", "v1", "kind", networks, folder / "equal_sat.vnnlib", folder / "out.txt", 60)
+    assert "g equals f" in stderr and (folder / "out.txt").read_text() == "unknown\n"
+
+
 def test_two_networks(folder: Path) -> None:
     networks = f"[('f', '{folder / 'net.onnx'}'), ('g', '{folder / 'other.onnx'}')]"
     assert run(folder, networks, "two_unsat.vnnlib") == ["unsat"]

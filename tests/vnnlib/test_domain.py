@@ -125,6 +125,15 @@ def test_what_is_written_plainly_is_read_like_what_is_not(text: str) -> None:
     assert plain == spread == mirrored
 
 
+def test_a_sign_before_a_variable_is_read() -> None:
+    signed = parse_query(OLD + BOX + "(assert (or (and (<= Y_0 -Y_1) (>= +Y_0 0.5))))")
+    spelt = parse_query(OLD + BOX + "(assert (and (<= Y_0 (- Y_1)) (>= Y_0 0.5)))")
+    assert signed == spelt
+    for mistake in ("--Y_1", "-Y", "- Y_1", "-1Y_1"):
+        with pytest.raises(QueryError):
+            parse_query(OLD + BOX + f"(assert (<= Y_0 {mistake}))")
+
+
 _TURNED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<"}
 
 

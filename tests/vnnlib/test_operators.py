@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,10 @@ from surebound.errors import GraphError, TraceMismatchError
 from surebound.graph.onnx import call, export
 from surebound.graph.onnx.call import ATTRIBUTES, TRANSLATIONS, Call, translates
 from surebound.graph.onnx.file import parse_model
-from surebound.graph.onnx.importer import imported
+from surebound.graph.onnx.importer import imported, network_of
 from surebound.verdict import Status
-from surebound.vnnlib import operators
-from surebound.vnnlib.check import checked_network
+from surebound.vnnlib import check, effort, operators
+from surebound.vnnlib.check import check_import, checked_network, samples
 from surebound.vnnlib.files import load_onnx, write_network
 from surebound.vnnlib.operators import check_operators
 from surebound.vnnlib.solve import decide
@@ -109,6 +110,61 @@ def test_what_follows_an_operator_hides_no_fault(name: str, monkeypatch: pytest.
     monkeypatch.setitem(TRANSLATIONS, op, wrong)
     with pytest.raises(TraceMismatchError, match=rf"{op}: as imported it differs from onnxruntime"):
         checked_network(parse_model(content))
+
+
+#: Weighted sums of which one entry, or one place, is another.
+SUMS = {
+    "Gemm": (one("Gemm", (1, 5), weight(5, 4), weight(4)), (0, 1)),
+    "MatMul": (one("MatMul", (2, 5), weight(5, 4)), (3, 2)),
+    "Conv": (one("Conv", (1, 2, 5, 5), weight(3, 2, 3, 3), weight(3), pads=[1, 0, 0, 1]), (2, 1, 0, 2)),
+    "ConvTranspose": (one("ConvTranspose", (1, 2, 4, 4), weight(2, 3, 2, 2), strides=[2, 1]), (1, 2, 1, 0)),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_one_draw_shows_any_fault_of_a_weighted_sum(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case, place = SUMS[name]
+    heavy = parse_model(case.model())
+    monkeypatch.setattr(effort, "HEAVY_OPERATOR", 0)
+    monkeypatch.setattr(operators, "_draws", None)  # not called
+    monkeypatch.setattr(operators, "_agreed", set())
+    check_operators(imported(heavy)[0])
+    right = TRANSLATIONS[name]
+
+    def wrong(given: Call) -> object:
+        moved = given.weight(1).clone()
+        moved[place] *= 1.001
+        operands = [given.operands[0], moved, *given.operands[2:]]
+        return right(dataclasses.replace(given, operands=operands))
+
+    monkeypatch.setitem(TRANSLATIONS, name, wrong)
+    monkeypatch.setattr(operators, "_agreed", set())
+    with pytest.raises(TraceMismatchError, match=f"{name}: as imported it differs from onnxruntime"):
+        check_operators(imported(heavy)[0])
+
+
+def test_only_weighted_sums_are_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effort, "HEAVY_OPERATOR", 10)
+    sizes = {
+        name: effort.multiplications(network_of(parse_model(case.model())).program) for name, (case, _) in SUMS.items()
+    }
+    assert sizes == {"Gemm": 20, "MatMul": 40, "Conv": 3 * 16 * 18, "ConvTranspose": 3 * 8 * 5 * 8}
+    assert effort.heavy_sum(network_of(parse_model(SUMS["Conv"][0].model())).program)
+    calls = (("Gemm", ["x", "w"], ["h"], {}), ("Relu", ["h"], ["y"], {}))
+    kinked = network_of(parse_model(make_model(calls, {"w": weight(5, 4)}, {"x": (1, 5)}, ["y"]))).program
+    assert effort.multiplications(kinked) == 20 and not effort.heavy_sum(kinked)
+
+
+def test_a_heavy_network_is_tried_on_fewer_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual, few = samples((5,), None), samples((5,), None, heavy=True)
+    assert len(usual) == 8 and len(few) == 3 and all(any(torch.equal(x, y) for y in usual) for x in few)
+    assert torch.equal(few[-1], torch.full((1, 5), 0.5))
+    model, tried = parse_model(SUMS["Gemm"][0].model()), list[int]()
+    monkeypatch.setattr(check, "compare", lambda network, x, expected, source: tried.append(len(x)))
+    check_import(network_of(model), model)
+    monkeypatch.setattr(effort, "HEAVY_NETWORK", 10)
+    check_import(network_of(model), model)
+    assert tried == [8, 3]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}-{case.opset}")

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from surebound.cli import build_app
-from surebound.vnnlib.infix import prefixed
+from surebound.vnnlib.infix import prefixed, standard
 from surebound.vnnlib.solve import decide
 from surebound.vnnlib.text import parse_query
 from tests.vnnlib.nets import IDENTITY, SUM, VERSION, between, declare, model
@@ -46,6 +46,13 @@ def test_a_witness_is_judged_by_the_exact_product() -> None:
     query = text + f"(assert (and (>= (* X[0,0] X[0,0]) {exact:.20f}) (<= (* X[0,0] X[0,0]) {exact:.20f})))"
     found = decide(parse_query(query), {"N": model(SUM)}, timeout=20)
     assert found.word != "unsat"
+
+
+def test_a_version_without_brackets() -> None:
+    body = declare(2, 1) + between([0, 0], [1, 1]) + "(assert (Y[0,0] > 2.5))"
+    for version in ("(vnnlib-version 2.0)", "; (vnnlib-version 2.0)\n(vnnlib-version 2.0)"):
+        assert decide(parse_query(version + body), {"N": model(SUM)}, timeout=120).word == "unsat"
+    assert standard("(vnnlib-version <2.0>)") == "(vnnlib-version <2.0>)"
 
 
 def test_infix_comparisons() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from surebound.errors import GraphError, MissingExtraError, first_line
 
-OLDEST_OPSET = 8
+OLDEST_OPSET = 7
 NEWEST_OPSET = 26
 
 #: Most bytes that a file may unpack to: protocol buffers end at 2 GiB, too.

@@ -164,17 +164,18 @@ def _global_pool(call: Call) -> Operand:
     return call.from_image(call.emit(op, x, axes, True))
 
 
-@translates("Resize", "Upsample", reads=("mode", "nearest_mode", "coordinate_transformation_mode"))
+@translates("Resize", "Upsample", reads=("mode", "nearest_mode", "coordinate_transformation_mode", "scales"))
 def _resize(call: Call) -> Operand:
     """Translate nearest neighbour by whole factors; anything else interpolates in ways that differ between versions."""
     x = call.image(call.x)
     rank = len(x.item) - 1
     scales = call.constant(1 if call.op == "Upsample" or call.opset < 11 else 2)
+    given = call.attribute("scales") if call.opset < 9 else None  # an attribute once
     sizes = call.integers(3) if call.op == "Resize" and call.opset >= 11 else None
     if sizes is not None:
         wanted = sizes
-    elif scales is not None and scales.numel():
-        factors = scales.flatten().tolist()
+    elif given is not None or (scales is not None and scales.numel()):
+        factors = scales.flatten().tolist() if scales is not None else [float(v) for v in given or []]
         if not all(factor.is_integer() for factor in factors):
             raise call.refuse(f"scales={factors}; only nearest neighbours by whole factors are supported")
         wanted = [n * int(factor) for n, factor in zip(call.x.shape, factors, strict=False)]
