@@ -58,26 +58,25 @@ def quantised(about: About) -> dict[Any, Decomposition]:
     def fake_channels(x: Tensor, scales: Tensor, zeros: Tensor, axis: int, least: int, most: int) -> Tensor:
         return fake(x, _along(scales, x, axis), _along(zeros, x, axis), least, most)
 
-    aten = torch.ops.aten
-    found: dict[Any, Decomposition] = {
-        aten.fake_quantize_per_tensor_affine.default: fake,
-        aten.fake_quantize_per_tensor_affine.tensor_qparams: fake,
-        aten.fake_quantize_per_channel_affine.default: fake_channels,
-    }
     named: dict[str, Decomposition] = {
-        "quantize_per_tensor.default": quantize,
-        "quantize_per_tensor.tensor": quantize,
-        "dequantize_per_tensor.default": dequantize,
-        "dequantize_per_tensor.tensor": dequantize,
-        "quantize_per_channel.default": quantize_channels,
-        "dequantize_per_channel.default": dequantize_channels,
+        "aten.fake_quantize_per_tensor_affine.default": fake,
+        "aten.fake_quantize_per_tensor_affine.tensor_qparams": fake,
+        "aten.fake_quantize_per_channel_affine.default": fake_channels,
+        "quantized_decomposed.quantize_per_tensor.default": quantize,
+        "quantized_decomposed.quantize_per_tensor.tensor": quantize,
+        "quantized_decomposed.dequantize_per_tensor.default": dequantize,
+        "quantized_decomposed.dequantize_per_tensor.tensor": dequantize,
+        "quantized_decomposed.quantize_per_channel.default": quantize_channels,
+        "quantized_decomposed.dequantize_per_channel.default": dequantize_channels,
     }
-    for name, made in named.items():
-        packet, _, overload = name.partition(".")
-        operator = getattr(getattr(torch.ops.quantized_decomposed, packet, None), overload, None)
-        if operator is not None:
-            found[operator] = made
-    return found
+    found = {_operator(name): made for name, made in named.items()}
+    return {operator: made for operator, made in found.items() if operator is not None}
+
+
+def _operator(name: str) -> Any:
+    """Return an operator by its name, None if this version of PyTorch, or what is imported, has none of it."""
+    place, packet, overload = name.split(".")
+    return getattr(getattr(getattr(torch.ops, place), packet, None), overload, None)
 
 
 def _along(values: Tensor, x: Tensor, axis: int) -> Tensor:

@@ -25,6 +25,7 @@ from surebound.experiment import quickstart
 from surebound.experiment.config import Config
 from surebound.experiment.run import device_of
 from surebound.experiment.target import Target, load_target
+from surebound.report.explore.subject import open_subject
 
 
 @pytest.fixture
@@ -134,6 +135,17 @@ def test_every_command_takes_an_onnx_file(command: str, folder: Path) -> None:
     assert json.loads(result.stdout)
     missing = CliRunner().invoke(build_app(), [command, "net.onnx", "--eps", "1/100"])
     assert missing.exit_code != 0
+
+
+def test_the_explorer_knows_such_a_file_again(folder: Path) -> None:
+    """It compared the file as it is with what was verified: the file behind a change of axes."""
+    classifier("last.onnx", True)
+    target = load_target("last.onnx", data="images.npz")
+    images, labels = target.first(2)
+    sb.verify(target.model, sb.LinfBall(images, "1/100", (0, 1)), labels, "fast", out="o")
+    subject = open_subject(Path("o"), network="last.onnx", data="images.npz")
+    assert subject.model is not None and not subject.notes
+    assert torch.equal(subject.model(images), sb.load("last.onnx")(images.permute(0, 2, 3, 1)))
 
 
 def test_valid_inputs_are_those_that_are_given(folder: Path) -> None:
