@@ -5,7 +5,9 @@ exact and no bound behind it tighter. Here a part is the executions with a few s
 layer by layer, from the multipliers that bounded its whole (bounds/reduced/anew.py): one sign in the first layer makes
 hundreds of bounds behind it tighter, and ReLUs that have one sign then are folded away. What is nearly proved is split
 by signs in the usual way for as long as its bounds took; the rest is cut again, at the ReLU from which bounds gain most
-through all layers (bounds/reduced/influence.py). Depth first, because every part keeps a network. Whether this way is
+through all layers (bounds/reduced/influence.py). Signs are demands on all values before them, and so are the rows of a
+case (bounds/reduced/demands.py): bounds of the executions alone in which it holds refute a case some cuts before its
+bound is 0. Depth first, because every part keeps a network. Whether this way is
 the shorter is told by its first few parts, beside what usual splits have gained so far.
 
 property:  sound for the executions that the mode names: a ReLU's input as computed is >= 0 or <= 0, so that two halves
@@ -24,10 +26,12 @@ import torch
 from torch import Tensor
 
 from surebound.bounds.reduced.anew import Inner, anew
+from surebound.bounds.reduced.demands import demands
 from surebound.bounds.reduced.influence import influence
 from surebound.bounds.reduced.narrowing import folded, with_sign
 from surebound.bounds.reduced.network import Reduced
 from surebound.bounds.reduced.swing import Swing
+from surebound.numerics import proved
 from surebound.search.branch_and_bound import Pool, Tree, explore
 from surebound.search.signs.domains import Domains
 from surebound.search.signs.splitter import SignSplitter
@@ -43,6 +47,10 @@ NEAR = 2.0
 FEWEST, TRIED = 3, 6
 TRIAL = 0.5
 PATIENCE, TIMES = 2.0, 4.0
+
+#: Steps for bounds inside of the executions in which a case holds; so many times, as long as its bound gets this much
+#: smaller; and where that failed last, parts come next whose bounds are this much smaller.
+DEMANDED, ROUNDS, SMALLER, AFTER_FAILURE = Swing(steps=5), 3, 0.7, 0.75
 
 #: Bounds inside that took more than this part of the time that is left are not made again and again.
 SHARE = 1 / 16
@@ -67,6 +75,7 @@ class HalfSearch:
         self._unknown = over(reduced).roots()
         self._waiting = [Half(reduced, cases, {}, None, torch.inf)]
         self.bounds: list[float] = []  # of the parts so far
+        self._reach = math.inf  # the largest bound of a case that its demands are likely to refute
 
     @property
     def goes_on(self) -> bool:
@@ -110,6 +119,9 @@ class HalfSearch:
         if len(pool) and tree.witness is not None:
             return [replace(half, cases=pool.case)]
         before = tuple((layer.name, layer.place) for layer in reduced.layers)
+        if len(pool):
+            kept = self._not_refuted(reduced, splitter, pool, inner)
+            pool, found = pool[kept], found.select(kept)
         rows = Inner(pool.case, before, pool.m)
         score = influence(reduced, found.own)
         last = not bool((score > 0).any())
@@ -127,6 +139,41 @@ class HalfSearch:
         index = torch.searchsorted(rows.place, cases)
         rows = replace(rows, place=cases, m=rows.m[index])
         return [Half(with_sign(reduced, int(score.argmax()), sign), cases, inner, rows, worst) for sign in (-1, 1)]
+
+    def _not_refuted(
+        self, reduced: Reduced, splitter: SignSplitter, pool: Domains, inner: Mapping[str, Inner]
+    ) -> Tensor:
+        """Settle the cases of a part that no execution can make hold, the smallest bound first; return the others."""
+        refuted = torch.zeros(len(pool), dtype=torch.bool)
+        for i in pool.upper.argsort().tolist():
+            one, bound = pool[torch.tensor([i])], float(pool.upper[i])
+            if not bound <= self._reach or self._tree.left <= 0:
+                break
+            if not self._refuted(reduced, splitter, one, inner):
+                self._reach = AFTER_FAILURE * bound
+                break
+            refuted[i], self._reach = True, max(self._reach, bound / AFTER_FAILURE)
+        done = pool[refuted.nonzero()[:, 0]]
+        self._tree.settle(replace(done, upper=torch.zeros_like(done.upper)))  # no more is known of its rows
+        return (~refuted).nonzero()[:, 0]
+
+    def _refuted(self, reduced: Reduced, splitter: SignSplitter, one: Domains, inner: Mapping[str, Inner]) -> bool:
+        """Say whether no execution makes one case hold, by bounds inside of those that do."""
+        for _ in range(ROUNDS):
+            asked = demands(reduced, splitter.exact.mixed(one.case, one.weights), one.m)
+            rows = Inner(one.case, tuple((layer.name, layer.place) for layer in reduced.layers), one.m)
+            part, inner = anew(reduced, inner, DEMANDED, DEMANDED, asked)
+            if any(bool((layer.lower > layer.upper).any()) for layer in part.layers):
+                return True
+            reduced = folded(part)
+            splitter, before = self._over(reduced), float(one.upper)
+            unknown = torch.full_like(one.upper, torch.inf)
+            one = splitter.bounds_of(replace(one, m=rows.start(reduced, one.case), upper=unknown))
+            if bool(proved(one.upper).all()):
+                return True
+            if not float(one.upper) <= SMALLER * before:
+                return False
+        return False
 
 
 class Course:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from surebound.bounds.reduced.anew import Inner, anew
+from surebound.bounds.reduced.demands import CASE, Demands, demands
 from surebound.bounds.reduced.influence import influence
 from surebound.bounds.reduced.inner import improved_bounds, plain
 from surebound.bounds.reduced.narrowing import folded, with_sign
@@ -17,6 +18,7 @@ from surebound.bounds.reduced.network import Reduced
 from surebound.bounds.reduced.passes import Multipliers, Passes, bounds_of_rows
 from surebound.bounds.reduced.reduction import reduce_network
 from surebound.bounds.reduced.swing import Swing
+from surebound.bounds.reduced.targets import TargetRow
 from surebound.graph import program_of
 from surebound.interval import Interval
 from surebound.numerics import Soundness
@@ -113,6 +115,56 @@ def test_multipliers_of_signs_cut_off_what_has_others() -> None:
     part = with_sign(reduced, 0, -1)  # x0 <= -x1 <= 0
     held = float(improved_bounds(part, plain(part), Swing(steps=40, decay=0.95), 1 << 20)[0].upper)
     assert abs(free - 1) < 0.01 and 2 / 3 <= held < 2 / 3 + 0.01  # the line above: (z + 2) / 3
+
+
+def columns(net: nn.Sequential, reduced: Reduced, x: Tensor) -> Tensor:
+    """Return the input and the unstable ReLUs' outputs (N, V) as the network itself computes them."""
+    return torch.cat([x, *(z.relu() for z in inside(net, reduced, x))], 1).double()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("units", [(), *CHOSEN])
+def test_what_is_demanded_holds_of_executions_and_so_do_bounds_from_it(mode: Soundness, units: tuple[int, ...]) -> None:
+    """The last output is asked to be > 0, as far above most executions as a tenth of them are, under some signs."""
+    net, reduced = reduction(mode)
+    x, slack = points(reduced), 1e-5 if mode is Soundness.REAL else 0.0
+    z, y = torch.cat(inside(net, reduced, x), 1), net(x)[:, 2]
+    part = reduced
+    for unit in units:
+        part = with_sign(part, unit, int(z[3000, unit].sign()))
+    have = (z * part.signs >= 0).all(1)
+    least = float(y[have].sort().values[-max(2, int(have.sum()) // 10)])
+    have &= y > least
+    row = TargetRow(part.outputs.up[2:].double(), part.outputs.up_offset[2:] - least, None)
+    alphas = torch.cat([layer.slope for layer in part.layers]).unsqueeze(0)
+    asked = demands(part, row, Multipliers(part.signs.unsqueeze(0), alphas, torch.zeros_like(alphas)))
+    v, met = columns(net, reduced, x), 0
+    for each in asked:
+        assert each.sources.count(CASE) == 1 and len(each) == len(each.a) <= 1 + len(units)
+        values = v[:, : each.a.shape[1]] @ each.a.t() + each.offset
+        assert bool((values[have] >= -slack).all())
+        met += int((values < 0).any(1).sum())
+    assert met, "others break some"
+    found, inner = anew(part, {}, FIRST, LATER, asked)
+    again, _ = anew(found, inner, LATER, LATER, demands(found, row, None))
+    for bounded in (found, again):
+        for own, layer in zip(inside(net, reduced, x[have]), bounded.layers, strict=True):
+            assert bool((own >= layer.lower - slack).all()) and bool((own <= layer.upper + slack).all())
+    plain_, _ = anew(part, {}, FIRST, LATER, [Demands((), each.a[:0], each.offset[:0]) for each in asked])
+    assert sum(float((b.upper - b.lower).sum() - (a.upper - a.lower).sum()) for a, b in zip(
+        found.layers, plain_.layers, strict=True)) > 0  # fmt: skip
+
+
+def test_demands_reach_units_beside_and_before_those_that_make_them() -> None:
+    """x0 + x1 <= 0, where x1 >= 0, leaves nothing of x0 - x1 > 0, a unit of the same layer."""
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1)).eval().requires_grad_(False)
+    with torch.no_grad():
+        net[0].weight.copy_(torch.tensor([[1.0, 1.0], [1.0, -1.0]]))
+        net[0].bias.zero_()
+    box = Interval(torch.tensor([[-1.0, 0.0]]), torch.tensor([[1.0, 1.0]]))
+    reduced = reduce_network(program_of(net, box.lower), box, torch.ones(1, 1), Soundness.REAL)
+    found, _ = anew(with_sign(reduced, 0, -1), {}, Swing(steps=40, decay=0.9), LATER)
+    assert 1 <= float(reduced.layers[0].upper[1]) < 1.001 and -1e-6 <= float(found.layers[0].upper[1]) < 0.02
 
 
 def test_all_patterns_of_signs_together_are_exact() -> None:

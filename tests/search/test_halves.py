@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -52,8 +53,9 @@ def searched(net: nn.Sequential, box: Interval, levels: list[float], mode: Sound
 
 @pytest.mark.parametrize("mode", [Soundness.REAL, Soundness.DEPLOYED])
 def test_halves_prove_what_holds_and_nothing_else(monkeypatch: pytest.MonkeyPatch, mode: Soundness) -> None:
-    """Without the usual splits, so that every sub-problem is a half; where nothing is left to cut these end it."""
+    """Without the usual splits and demands of cases: every sub-problem is a half; what cannot be cut ends by splits."""
     monkeypatch.setattr(halves, "NEAR", -math.inf)
+    monkeypatch.setattr(HalfSearch, "_refuted", lambda *_: False)
     net, box, top = peak()
     tree, search = searched(net, box, [top + 0.05, top + 0.5], mode)
     assert bool((tree.settled <= 0).all()) and tree.witness is None
@@ -62,10 +64,34 @@ def test_halves_prove_what_holds_and_nothing_else(monkeypatch: pytest.MonkeyPatc
     assert tree.witness is not None or float(tree.settled[0]) > 0
 
 
+@pytest.mark.parametrize("mode", [Soundness.REAL, Soundness.DEPLOYED])
+def test_cases_are_refuted_by_what_they_demand_only_if_nothing_makes_them_hold(
+    monkeypatch: pytest.MonkeyPatch, mode: Soundness
+) -> None:
+    monkeypatch.setattr(halves, "NEAR", -math.inf)
+    net, box, top = peak()
+    told, real = list[bool](), HalfSearch._refuted
+
+    def watched(self: HalfSearch, *args: Any) -> bool:
+        told.append(real(self, *args))
+        return told[-1]
+
+    monkeypatch.setattr(HalfSearch, "_refuted", watched)
+    tree, search = searched(net, box, [top + 0.02, top + 0.1, top + 0.4], mode)
+    assert bool((tree.settled <= 0).all()) and any(told), "it was of use"
+    monkeypatch.setattr(HalfSearch, "_refuted", lambda *_: False)
+    assert len(search.bounds) < len(searched(net, box, [top + 0.02, top + 0.1, top + 0.4], mode)[1].bounds)
+    monkeypatch.setattr(HalfSearch, "_refuted", watched)
+    told.clear()
+    tree, _ = searched(net, box, [top - 0.02], mode)
+    assert told and (tree.witness is not None or float(tree.settled[0]) > 0)
+
+
 @pytest.mark.parametrize("near", [-math.inf, math.inf])
 def test_no_half_and_no_open_case_is_lost(monkeypatch: pytest.MonkeyPatch, near: float) -> None:
     """Every execution of the whole is one of a half's, and every case that is open goes on in both."""
     monkeypatch.setattr(halves, "NEAR", near)
+    monkeypatch.setattr(HalfSearch, "_refuted", lambda *_: False)
     net, box, top = peak()
     cut, real = list[int](), HalfSearch._halves
 

@@ -67,11 +67,11 @@ def descend(
         if step == 0:  # multipliers of splits are as large as the coefficients that they act on
             size = found.own.abs()
             unit = size.maximum(size.mean(1, keepdim=True))
-        inside, outside = passes.along(found)
+        inside, v = passes.along(found)
         scale = (1 - 0.999 ** (step + 1)) ** 0.5 / (1 - 0.9 ** (step + 1)) * adam.decay**step
         rates = StepSizes(max(0.1, 1 / (step + 1)), adam.alpha_rate * scale, adam.beta_rate * scale)
         ends = passes.least, passes.steepest
-        ascend(now, found.own, inside, outside, signs, unit, ends, rates)
+        ascend(now, found.own, inside, v[:, passes.inputs :], signs, unit, ends, rates)
         if 2 * int(alive.sum()) <= len(alive):
             inputs[active], outputs[active] = now.inputs, now.outputs
             keep = alive.nonzero()[:, 0]

@@ -8,13 +8,16 @@ reference: Xu et al. 2021 (alpha-CROWN with optimised intermediate bounds); here
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from surebound.bounds.reduced.demands import Demands, Weighing
 from surebound.bounds.reduced.network import Reduced
 from surebound.bounds.reduced.passes import Multipliers, Passes
 from surebound.bounds.reduced.swing import Swing, swung
+from surebound.bounds.reduced.targets import TargetRow
 from surebound.interval import Interval
 from surebound.numerics import nothing_known, round_up
 
@@ -32,7 +35,7 @@ def optimised_bounds(
 
     A few rows at a time, so that arrays keep to ``memory`` bytes. ``note`` is given the slopes (2, R, U).
     """
-    bounds, found = improved_bounds(reduced, plain(reduced), swing, memory)
+    bounds, found, _ = improved_bounds(reduced, plain(reduced), swing, memory)
     if note is not None:
         note(found.alphas.reshape(2, len(reduced.outputs), -1))
     return bounds
@@ -45,15 +48,45 @@ def plain(reduced: Reduced) -> Multipliers:
     return Multipliers(reduced.signs.expand(len(alphas), -1), alphas, torch.zeros_like(alphas))
 
 
-def improved_bounds(reduced: Reduced, start: Multipliers, swing: Swing, memory: int) -> tuple[Interval, Multipliers]:
-    """Bound the outputs (R,) soundly by optimised multipliers (2 R, U), of upper and of lower bounds; return both."""
+class Improved(NamedTuple):
+    """Bounds of R outputs, and what gives them: multipliers (2R, U) and, of C demands, (2R, C)."""
+
+    bounds: Interval
+    m: Multipliers
+    weights: Tensor
+
+
+def improved_bounds(
+    reduced: Reduced,
+    start: Multipliers,
+    swing: Swing,
+    memory: int,
+    demands: Demands | None = None,
+    weights: Tensor | None = None,
+) -> Improved:
+    """Bound the outputs (R,) soundly by optimised multipliers (2 R, U), of upper and of lower bounds.
+
+    ``demands``: on the columns of the reduced network, with multipliers (2R, C) to begin with; then bounds are those of
+    executions that meet them.
+    """
     rows, count = reduced.outputs, len(reduced.outputs)
     a, offset = torch.cat([rows.up, -rows.low]), torch.cat([rows.up_offset, -rows.low_offset])
     fast, exact = (Passes(reduced, dtype) for dtype in (torch.float32, torch.float64))
+    asked = demands if demands is not None and len(demands) else None
+    if asked is not None:
+        a = torch.nn.functional.pad(a, (0, asked.a.shape[1] - a.shape[1]))
+    begun = a.new_zeros(2 * count, 0 if asked is None else len(asked)) if weights is None else weights
     at_once = max(1, memory // (_LIVE * 8 * max(1, exact.columns)))
-    bounds, found = [], []
+    bounds, found, kept = list[Tensor](), list[Multipliers](), list[Tensor]()
     for i in torch.split(torch.arange(2 * count), at_once):
-        found.append(swung(fast, a[i].float(), offset[i].float(), start[i], swing, _GOAL))
-        bounds.append(exact.upper(exact.pull(a[i].double(), offset[i], found[-1].to(torch.float64))))
+        near, far = a[i].float(), offset[i].float()
+        weighing = None if asked is None else Weighing(fast, near, far, asked.to(torch.float32), begun[i].float())
+        found.append(swung(fast, near, far, start[i], swing, _GOAL, weighing))
+        row = TargetRow(a[i].double(), offset[i], None)
+        if weighing is not None and asked is not None:
+            row = asked.added(row, weighing.best.double(), exact.largest[: asked.a.shape[1]])
+            kept.append(weighing.best)
+        bounds.append(exact.upper(exact.pull(row.a, row.offset, found[-1].to(torch.float64), row.rounding_size)))
     upper = round_up(nothing_known(torch.cat(bounds)), reduced.lower.dtype)
-    return Interval(-upper[count:], upper[:count]), Multipliers.cat(found)
+    box = Interval(-upper[count:], upper[:count])
+    return Improved(box, Multipliers.cat(found), torch.cat(kept) if kept else begun)

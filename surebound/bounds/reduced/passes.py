@@ -118,10 +118,19 @@ class Passes:
         """U."""
         return self.columns - self.inputs
 
-    def pull(self, a: Tensor, offset: Tensor, m: Multipliers, rounding_size: Tensor | None = None) -> Pass:
+    def pull(
+        self,
+        a: Tensor,
+        offset: Tensor,
+        m: Multipliers,
+        rounding_size: Tensor | None = None,
+        left: list[tuple[Tensor, Tensor]] | None = None,
+    ) -> Pass:
         """Go back from coefficients a (N, V) of the first V columns and offsets (N,) to the input.
 
         ``rounding_size`` (N,): the size that roundings of a and the offsets are relative to, where they are not exact.
+        ``left`` is given what bounds the row before each layer that it reads, from the last to the first: coefficients
+        (N, V) of the columns before that layer, and offsets (N,) with all roundings paid. Float64 passes only.
         """
         count, given = a.shape
         work = a.new_zeros(count, self.columns)
@@ -161,6 +170,8 @@ class Passes:
             else:
                 layer.up.add_back(work, up)
                 layer.low.add_back(work, down)
+            if left is not None and size is not None:
+                left.append((work[:, : layer.at.start].clone(), self._paid(offset, size)))
         return Pass(work[:, : self.inputs], work[:, self.inputs :], through, offset, size, known, m)
 
     def pull_through(
@@ -211,10 +222,11 @@ class Passes:
 
     def sound_offset(self, found: Pass) -> Tensor:
         """Return the offsets (N,) plus the rounding error bound of the pass and of its maximum over the box."""
-        if found.size is None:
-            return found.offset
+        return found.offset if found.size is None else self._paid(found.offset, found.size)
+
+    def _paid(self, offset: Tensor, size: Tensor) -> Tensor:
         rate = several_sums(self.columns + 4 * len(self.layers) + 64, 16, self.dtype)
-        return found.offset + (found.size * rate + tiny(self.dtype) * self.columns)
+        return offset + (size * rate + tiny(self.dtype) * self.columns)
 
     def rounding(self, found: Pass) -> Tensor:
         """Return how much of the bounds (N,) is rounding error of the layers' rows; the outputs' own not counted."""
@@ -222,7 +234,7 @@ class Passes:
         return found.through.abs() @ torch.cat(parts) if parts else torch.zeros_like(found.offset)
 
     def along(self, found: Pass) -> tuple[Tensor, Tensor]:
-        """Return the unstable ReLUs' inputs and outputs, (N, U) each, at the bound's maximiser, along its lines."""
+        """Return the unstable ReLUs' inputs (N, U) and all columns (N, V) at the bound's maximiser, along its lines."""
         v = found.a.new_empty(len(found.a), self.columns)
         if self.ball is None:
             torch.where(found.a > 0, self.upper_end, self.lower, out=v[:, : self.inputs])
@@ -241,7 +253,7 @@ class Passes:
             y = torch.where(own > 0, torch.addcmul(lines.top, lines.upper, z), lines.lower * z)
             inside[:, layer.own] = z
             v[:, layer.at] = y
-        return inside, v[:, self.inputs :]
+        return inside, v
 
     def activated(self, inside: Tensor) -> Tensor:
         """Apply the activations themselves to inputs (N, U)."""

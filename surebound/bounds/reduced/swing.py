@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from surebound.bounds.reduced.demands import Weighing
 from surebound.bounds.reduced.passes import Multipliers, Passes
 from surebound.errors import InputError
 
@@ -36,10 +37,19 @@ class Swing:
             raise InputError(f"{self}: steps must be >= 0, the rate > 0, decay and fresh in (0, 1]")
 
 
-def swung(passes: Passes, a: Tensor, offset: Tensor, start: Multipliers, swing: Swing, goal: float) -> Multipliers:
+def swung(
+    passes: Passes,
+    a: Tensor,
+    offset: Tensor,
+    start: Multipliers,
+    swing: Swing,
+    goal: float,
+    weighing: Weighing | None = None,
+) -> Multipliers:
     """Find multipliers (R, U) that lower the bounds of a.v + offset, a (R, V), offset (R,), of signs that all share.
 
-    A row is left as soon as its bound is below ``goal``; each keeps the best that it had.
+    A row is left as soon as its bound is below ``goal``; each keeps the best that it had. ``weighing``: of demands on
+    the values of these rows, optimised with them.
     """
     now, fixed = start.alphas.clone(), start.signs[0] if len(a) else start.signs.new_zeros(start.signs.shape[1])
     best_slopes, best = now.clone(), torch.full_like(offset, torch.inf)
@@ -51,16 +61,22 @@ def swung(passes: Passes, a: Tensor, offset: Tensor, start: Multipliers, swing: 
     best_betas, push, unit = betas.clone(), torch.zeros_like(betas), torch.zeros_like(betas)
     for step in range(swing.steps + 1):
         every = torch.zeros_like(now).index_copy_(1, held, betas) if len(held) else now
+        if weighing is not None:
+            a, offset = weighing.rows()
         found = passes.pull(a, offset, Multipliers(fixed.expand(len(now), -1), now, every))
         upper = passes.upper(found)
         better = upper < best[active]
         index = active[better]
         best[index], best_slopes[index], best_betas[index] = upper[better], now[better], betas[better]
+        if weighing is not None:
+            weighing.keep(active, better)
         alive = ~(best[active] <= goal)
         if step == swing.steps or not bool(alive.any()):
             break
-        inside, _ = passes.along(found)
+        inside, v = passes.along(found)
         size = swing.rate * swing.decay**step
+        if weighing is not None:
+            weighing.step(v, size, swing.fresh if step else 1.0)
         if len(held):  # multipliers are as large as the coefficients that they act on; they gain where signs are broken
             if step == 0:
                 own = found.own[:, held].abs()
@@ -75,4 +91,6 @@ def swung(passes: Passes, a: Tensor, offset: Tensor, start: Multipliers, swing: 
             keep = alive.nonzero()[:, 0]
             active, a, offset, now, direction = active[keep], a[keep], offset[keep], now[keep], direction[keep]
             betas, push, unit = betas[keep], push[keep], unit[keep]
+            if weighing is not None:
+                weighing.select(keep)
     return Multipliers(start.signs, best_slopes, torch.zeros_like(best_slopes).index_copy_(1, held, best_betas))

@@ -169,6 +169,13 @@ class SignSplitter:
             self.tree.witness = self.attack(self.exact.passes.corner(found), batch.case)
         return batch, found
 
+    def bounds_of(self, roots: Domains) -> Domains:
+        """Bound cases as a whole from given multipliers, without settling any."""
+        self.tree.seen += len(roots)
+        row = self._row(self.fast, roots)
+        best, _ = descend(self.fast.passes, row.a, row.offset, roots.m, self.options.node, _GOAL)
+        return self._bounded(dataclasses.replace(roots, m=best))[0]
+
     def _improved(self, batch: Domains, adam: Adam) -> tuple[Domains, Pass, Tensor]:
         """Bound sub-problems by optimised multipliers and settle what is proved; return the others, with their gaps."""
         row = self._row(self.fast, batch)
