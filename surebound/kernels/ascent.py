@@ -33,7 +33,7 @@ class UnitLines:
 def _sided(signs: Tensor, lines: UnitLines, free: Tensor, split: Tensor | None = None) -> Tensor:
     """Return ``free`` where there is no sign; the side's slope, or ``split``, elsewhere: (N, U)."""
     if split is None:
-        split = torch.where(signs > 0, lines.right, lines.left).to(free.dtype)
+        split = torch.where(signs > 0, free.new_tensor(lines.right), free.new_tensor(lines.left))
     return torch.where(signs == 0, free, split)
 
 
