@@ -84,6 +84,8 @@ def bounds(query: Query, formula: All, places: Mapping[int, int]) -> tuple[Ends,
     for place, (least, most) in cases.items():
         low[place] = least if low[place] is None else low[place]
         high[place] = most if high[place] is None else high[place]
+    if None in low or None in high:
+        _follow(rest, places, low, high)
     for place in range(count):
         if low[place] is None or high[place] is None:
             element = next(e for e, p in places.items() if p == place)
@@ -95,6 +97,23 @@ def bounds(query: Query, formula: All, places: Mapping[int, int]) -> tuple[Ends,
     if any(low[place] == high[place] == value for place, value in open_ends):
         rest.append(Any(()))  # x > 1/2 and x <= 1/2: nothing is left
     return tuple(v for v in low if v is not None), tuple(v for v in high if v is not None), All(tuple(rest))
+
+
+def _follow(
+    parts: Sequence[Formula], places: Mapping[int, int], low: list[Fraction | None], high: list[Fraction | None]
+) -> None:
+    """Fill in ends that inequalities between inputs imply, x <= y for one, until no more follow."""
+    between = [part for part in parts if isinstance(part, Atom) and all(element in places for element, _ in part.terms)]
+    before = -1
+    while before != (before := sum(end is None for end in (*low, *high))):
+        for atom in between:
+            for element, factor in atom.terms:
+                place, side = places[element], high if factor < 0 else low
+                others = [(places[e], value) for e, value in atom.terms if e != element]
+                ends = [high[other] if value > 0 else low[other] for other, value in others]
+                if side[place] is None and None not in ends:
+                    most = sum(value * end for (_, value), end in zip(others, ends, strict=True) if end is not None)
+                    side[place] = (atom.constant + most) / -factor  # factor x >= -(constant + the most of the others)
 
 
 def _hull(parts: Sequence[Formula], places: Mapping[int, int]) -> dict[int, tuple[Fraction | None, Fraction | None]]:

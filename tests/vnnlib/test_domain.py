@@ -125,6 +125,46 @@ def test_what_is_written_plainly_is_read_like_what_is_not(text: str) -> None:
     assert plain == spread == mirrored
 
 
+@pytest.mark.parametrize("dtype", ["float32", "real"])
+@pytest.mark.parametrize(
+    ("assertions", "verdict"),
+    [
+        # 0.25 <= y <= x <= 1, as queries about monotone networks have it
+        ("(assert (and (>= X[0,0] X[0,1]) (>= X[0,1] 0.25)))(assert (>= Y[0,0] 2.0))", Status.FALSIFIED),
+        ("(assert (and (>= X[0,0] X[0,1]) (>= X[0,1] 0.25)))(assert (> Y[0,0] 2.01))", Status.ROBUST),
+        ("(assert (and (>= X[0,0] X[0,1]) (>= X[0,1] 0.25)))(assert (< Y[0,0] 0.49))", Status.ROBUST),
+        # -1 <= y with x + 2 y <= 1: y <= 1/2
+        ("(assert (and (<= (+ X[0,0] (* 2.0 X[0,1])) 1.0) (>= X[0,1] -1.0)))(assert (> Y[0,0] 1.01))", Status.ROBUST),
+        (
+            "(assert (and (<= (+ X[0,0] (* 2.0 X[0,1])) 1.0) (>= X[0,1] -1.0)))(assert (>= Y[0,0] 0.9))",
+            Status.FALSIFIED,
+        ),
+    ],
+)
+def test_ends_that_follow_from_other_inputs(assertions: str, verdict: Status, dtype: str) -> None:
+    text = VERSION + declare(2, 1, dtype) + "(assert (and (>= X[0,0] 0.0) (<= X[0,0] 1.0)))" + assertions
+    assert decide(parse_query(text), {"N": model(SUM)}, timeout=120).status is verdict
+
+
+def test_ends_that_follow_are_exact() -> None:
+    def ends(more: str) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...]]:
+        text = VERSION + declare(3, 1) + "(assert (and (>= X[0,0] 0.1) (<= X[0,0] 0.7)))" + more
+        return box(text)[:2]
+
+    tenth = Fraction(1, 10)
+    # a chain, read against its order: z <= 3 y + 0.2 <= ..., y <= -x
+    chain = "(assert (<= X[0,2] (+ 0.2 (* 3.0 X[0,1]))))(assert (<= X[0,1] (- X[0,0])))"
+    below = "(assert (>= X[0,1] (- X[0,0] 2.0)))(assert (>= (* 2.0 X[0,2]) X[0,1]))"
+    low, high = ends(chain + below)
+    assert low == (tenth, -19 * tenth, Fraction(-19, 20)) and high == (7 * tenth, -tenth, -tenth)
+    for missing in (
+        "(assert (<= X[0,1] X[0,2]))" + below,
+        "(assert (or (<= X[0,1] X[0,0]) (<= X[0,2] X[0,0])))" + below,
+    ):
+        with pytest.raises(QueryError, match="is not bounded above"):
+            ends(missing)
+
+
 def test_a_sign_before_a_variable_is_read() -> None:
     signed = parse_query(OLD + BOX + "(assert (or (and (<= Y_0 -Y_1) (>= +Y_0 0.5))))")
     spelt = parse_query(OLD + BOX + "(assert (and (<= Y_0 (- Y_1)) (>= Y_0 0.5)))")
