@@ -74,14 +74,14 @@ class Commands:
             raise RuntimeError(f"{' '.join(arguments)} ended with {process.exitcode}: {said}")
         return time.monotonic() - began
 
-    def kill_at(self, moment: float, *arguments: str) -> bool:
-        """Start a command and kill it (SIGKILL) after so many seconds; return whether it was still at work."""
-        process = self.start(*arguments)
+    def kill_at(self, moment: float, *arguments: str) -> float | None:
+        """Start a command and kill it (SIGKILL) after so many seconds; if it had ended, return how long it took."""
+        began, process = time.monotonic(), self.start(*arguments)
         process.join(moment)
-        alive = process.exitcode is None
+        took = None if process.exitcode is None else time.monotonic() - began
         process.kill()
         process.join()
-        return alive
+        return took
 
 
 def digest(path: Path) -> str:
@@ -106,7 +106,8 @@ def killed_trainings(commands: Commands, folder: Path, moments: Sequence[float],
     expected, alive = digest(folder / "straight" / "final.safetensors"), 0
     for i, share in enumerate(moments):
         path = folder / f"killed{i}"
-        alive += commands.kill_at(share * seconds, "train", *TRAINING, "--out", str(path))
+        took = commands.kill_at(share * seconds, "train", *TRAINING, "--out", str(path))
+        alive, seconds = alive + (took is None), took or seconds  # other work on the machine comes and goes
         if not (path / "final.safetensors").exists():
             begun = (path / "config.toml").exists()
             commands.finish(*(("resume", str(path)) if begun else ("train", *TRAINING, "--out", str(path))))
@@ -121,7 +122,8 @@ def killed_verifications(commands: Commands, folder: Path, moments: Sequence[flo
     expected, alive, begun = verdicts(folder / "verified"), 0, 0
     for i, share in enumerate(moments):
         arguments = ("verify", str(folder / "straight"), *VERIFYING, "--out", str(folder / f"again{i}"))
-        alive += commands.kill_at(share * seconds, *arguments)
+        took = commands.kill_at(share * seconds, *arguments)
+        alive, seconds = alive + (took is None), took or seconds
         begun += any((folder / f"again{i}").rglob("results.db"))
         commands.finish(*arguments)
         if verdicts(folder / f"again{i}") != expected:

@@ -123,11 +123,12 @@ def _rows(content: bytes) -> object:
     owner, row = _kept_row(seal // 2)
     times, place = names.index("stage_seconds"), place % len(names)
     row[place] = (*kinds, rest, zlib.compress(rest))[kind % 6]
-    if place == times:  # whatever JSON it makes, or what is none
+    if place == times:
         try:
-            row[times] = json.loads(text)
+            made = json.loads(text)
         except (ValueError, RecursionError):
-            seal = 0
+            made = text
+        row[times] = made if seal % 2 else text
     elif seal % 2 == 0:
         row[times] = json.dumps(row[times])
     return _stored(store_file(), sealed(owner, row) if seal % 2 else row)
@@ -158,13 +159,14 @@ def _stored(content: bytes, row: Sequence[object]) -> object:
 
     path, connection = Path("results.db"), sqlite3.connect(":memory:", isolation_level=None)
     with translated(path):
-        connection.deserialize(content)
+        if content:  # of no bytes sqlite3 makes a MemoryError; an empty file is an empty database
+            connection.deserialize(content)
     if row:
         try:
             connection.execute("DELETE FROM result")
             places = ", ".join("?" * len(row))
             connection.execute(f"INSERT INTO result (subject, {COLUMNS}, read_as) VALUES (1, {places})", row)
-        except sqlite3.Error:  # SQLite itself refuses the row
+        except (sqlite3.Error, OverflowError):  # SQLite itself refuses the row
             connection.close()
             return None
     with Store(path, connection, None) as store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,16 @@ def test_what_the_fuzzer_found(tmp_path: Path) -> None:
     (tmp_path / "results.db").write_bytes(content.replace(b"CREATE TABLE subject", b"CREATE TABLE \xd1\xd1bject"))
     with pytest.raises(StoreError, match="corrupt"):
         Store.read(tmp_path / "results.db")
+
+
+#: An ONNX file whose Resize has whole numbers as scales, as atheris found it.
+WHOLE_SCALES = (
+    "CAg6/AEKdwoBeAoACgJjMBICdjAiBlJlc2l6ZSoyCh5jb29yZGluYXRlX3RyYW5zZm9ybWF0aW9uX21vZGUiDWFsaWduX2Nvcm5l"
+    "cnOgAQMqEgoEbW9kZSIHbmVhcmVzdKABAyoYCgxuZWFyZXN0X21vZGUiBWZsb29yoAEDChEKAnYwEgJ2MSIHRmxhdHRlbhIBZyoa"
+    "CAQQBkICYzBKEAAAgD8AAIA/AAAAQAAAAD9aGwoBeBIWChQIARIQCgIIAQoCCAQKAggECgIIBWIUCgJ2MRIOCgwIARIICgIIAQoC"
+    "CEBqHAoCdjASFgoUCAESEAoCCAEKAggECgIICAoCCAJCBAoAEA0="
+)
+
+
+def test_scales_that_are_whole_numbers() -> None:
+    assert fuzz.tried(fuzz.TARGETS["onnx"][0], base64.b64decode(WHOLE_SCALES)) == ""

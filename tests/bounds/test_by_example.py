@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import surebound as sb
-from surebound.bounds.by_example import mixing
+from surebound.bounds.by_example import _seen, mixing
 from surebound.bounds.margins import METHODS
 from surebound.errors import BoundError
 from surebound.graph import program_of
@@ -119,3 +119,10 @@ def test_one_number_per_example_is_bounded_by_every_method(name: str, method: st
         step = (torch.rand(4, 3, generator=draw) * 2 - 1).sign() * torch.rand(1, generator=draw)
         z = net(region.x + step / 5)
         assert bool((z - z.gather(1, labels.unsqueeze(1)) <= margins).all())
+
+
+@pytest.mark.parametrize("name", ["the middle ones", "from the third on", "all but the first", "rotated by 3"])
+def test_every_example_is_replaced_in_turn(name: str) -> None:
+    """By values alone, without the signs that sizes and places give."""
+    program = program_of(Applied(name), torch.rand(8, 2))
+    assert _seen(program, program.parameters(), 5)

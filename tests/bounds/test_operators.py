@@ -72,6 +72,7 @@ def test_bounds_hold_and_are_tighter_than_intervals(name: str) -> None:
 
 TRUTHS = {
     "clamp": lambda y: torch.clamp(y > 0, 0.0, 0.5) + y,
+    "clamp with crossed ends": lambda y: torch.clamp(y, 0.7, -0.3) + y,
     "clamp by tensors": lambda y: torch.clamp(y > 0, torch.tensor(0.2), torch.tensor(0.5)) + y,
     "clamp_min": lambda y: torch.clamp_min(y, y > 0.1),
     "fmin": lambda y: torch.fmin(y, y > 0),

@@ -123,3 +123,24 @@ def test_margins_are_those_of_all_bounds(asked: tuple[Program, Interval, Tensor]
     everything = torch.cat([rows, torch.eye(16).expand(2, -1, -1)], 1)
     all_ = sb.worst_margins(program, region, spec=sb.LinearSpec(everything), method="crown")
     torch.testing.assert_close(one, all_[:, :2], rtol=1e-6, atol=1e-6)
+
+
+def test_a_slice_of_nothing() -> None:
+    class Emptied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.last = nn.Linear(6, 1), nn.Linear(1, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.first(x) * 2
+            y[:, 1:].add_(y[:, :1])  # no column is left to write to
+            found: Tensor = self.last(torch.relu(y))
+            return found
+
+    net, x = Emptied().requires_grad_(False), torch.rand(1, 6, generator=torch.Generator().manual_seed(1))
+    labels = net(x).argmax(1)
+    margins = sb.worst_margins(net, sb.LinfBall(x, "1/10"), labels, method="crown")
+    for seed in range(20):
+        z = net(x + 0.2 * (torch.rand(x.shape, generator=torch.Generator().manual_seed(seed)) - 0.5))
+        assert bool((z - z.gather(1, labels.unsqueeze(1)) <= margins).all())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from fractions import Fraction
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 import surebound as sb
 from surebound.bounds.linear.alpha import Adam
 from surebound.bounds.reduced.descent import descend
-from surebound.bounds.reduced.network import Reduced
+from surebound.bounds.reduced.network import Layer, Reduced, Rows
 from surebound.bounds.reduced.passes import Multipliers, Passes, bounds_of_rows
 from surebound.bounds.reduced.reduction import reduce_relaxed
 from surebound.graph import program_of
@@ -133,6 +134,51 @@ def test_any_multipliers_bound_the_executions_with_these_signs(kind: str) -> Non
     rows = passes.outputs
     upper = passes.upper(passes.pull(rows.up[:1].expand(40, -1), rows.up_offset[:1].expand(40), m))
     assert_holds(upper, m.signs, inputs, outputs)
+
+
+@pytest.mark.parametrize("kind", ["dense", "convolution"])
+def test_multipliers_and_slopes_that_are_none_are_cut(kind: str) -> None:
+    """A negative multiplier, or a slope outside of its range, would not be a bound."""
+    net, x, reduced = case(kind)
+    _, inputs, outputs = executed(net, reduced, samples(x, 2000))
+    passes, m = Passes(reduced, torch.float64), multipliers(reduced, 40)
+    m.signs[:, 2:] = 0
+    wrong = Multipliers(m.signs, 40 * (m.alphas - 0.5), -5 * m.betas)
+    rows = passes.outputs
+    upper = passes.upper(passes.pull(rows.up[:1].expand(40, -1), rows.up_offset[:1].expand(40), wrong))
+    assert_holds(upper, m.signs, inputs, outputs)
+
+
+def one_relu(row: list[float], offset: float, end: float = 1.0) -> Passes:
+    """Passes for the row (x, relu(x)) with these coefficients, x between -1 and ``end``."""
+    one = torch.ones(1, dtype=torch.float64)
+    rows = Rows(one.unsqueeze(0), one.unsqueeze(0), 0 * one, 0 * one)
+    layer = Layer("relu", torch.zeros(1).long(), rows, -one, end * one, 0.5 * one, 2 * one, 0 * one, one, (0.0, 1.0))
+    up, own = torch.tensor([row], dtype=torch.float64), torch.tensor([offset], dtype=torch.float64)
+    return Passes(Reduced(-one, end * one, (layer,), Rows(up, up, own, own)), torch.float64)
+
+
+def test_a_sign_cuts_the_side_that_it_excludes() -> None:
+    passes = one_relu([-1.0, 1.0], 0.0)  # -x + relu(x): 1 at x = -1, 0 where x > 0
+    through = torch.ones(1, 1, dtype=torch.float64)
+    for sign, largest in ((-1, 1.0), (0, 1.0), (1, 0.0)):
+        signs = torch.tensor([[sign]], dtype=torch.int8)
+        found = passes.upper(passes.pull_through(passes.outputs.up, passes.outputs.up_offset, signs, through))
+        assert float(found) >= largest
+
+
+def test_sums_of_a_pass_are_paid_in_fractions() -> None:
+    """a x + offset at the end of the box, where offset takes away what float64 sees of a x."""
+    draw, unpaid = torch.Generator().manual_seed(2), 0
+    for _ in range(60):
+        a, end = (float(v) for v in torch.rand(2, generator=draw, dtype=torch.float64) + 0.3)
+        offset = -a * end
+        passes, exact = one_relu([a, 0.0], offset, end), Fraction(a) * Fraction(end) + Fraction(offset)
+        m = Multipliers(torch.zeros(1, 1, dtype=torch.int8), *torch.zeros(2, 1, 1, dtype=torch.float64))
+        found = passes.pull(passes.outputs.up, passes.outputs.up_offset, m)
+        assert exact <= Fraction(float(passes.upper(found)))
+        unpaid += exact > Fraction(offset + a * end)
+    assert unpaid > 5
 
 
 @pytest.mark.parametrize("kind", MAKERS)

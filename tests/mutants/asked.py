@@ -33,7 +33,7 @@ def answer(folder: Path, tests: tuple[str, ...], seconds: float) -> tuple[str, s
         process.join()
         return "late", ""
     first = (folder / FIRST).read_text(encoding="utf-8") if (folder / FIRST).exists() else ""
-    if process.exitcode not in (PASSED, FAILED, STOPPED) and process.exitcode >= 0:
+    if process.exitcode not in (PASSED, FAILED, STOPPED) and process.exitcode >= 0 and not first:
         text = (folder / LOG).read_text(encoding="utf-8", errors="replace")
         print(f"{tests}: ended with {process.exitcode}: {text[-800:]}", flush=True)
         return "unclear", ""

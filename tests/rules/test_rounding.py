@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import surebound as sb
+from surebound.errors import BoundError
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.rules import Context, find
@@ -250,3 +251,30 @@ def test_large_matrices_row_by_row(monkeypatch: pytest.MonkeyPatch, mode: Soundn
         least = sum(min(w * lo, w * hi) for w, lo, hi in zip(row, *ends, strict=True)) + Fraction(float(bias[o]))
         assert Fraction(float(parts.lower[b, o])) <= least
         assert most <= Fraction(float(parts.upper[b, o]))
+
+
+@pytest.mark.parametrize("size", [1811, 3001])
+def test_positions_of_interpolated_values_are_rounded(size: int) -> None:
+    """Between entries that alternate, a position's rounding is most of the error: exact results stay inside."""
+
+    class Stretched(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.interpolate(x, size, mode="linear", align_corners=True).flatten(1)
+
+    x = torch.ones(1, 1, 997)
+    x[..., ::2] = -1.0
+    found = sb.interval_bounds(Stretched(), sb.LinfBall(x, 0))
+    exact = Stretched()(x.double())
+    assert bool(((found.lower.double() <= exact) & (exact <= found.upper.double())).all())
+    assert float((Stretched()(x).double() - exact).abs().max()) > 1e-5  # what is paid for
+
+
+def test_averages_by_a_negative_divisor_are_refused() -> None:
+    """They fall where their inputs rise; the rule is one of weights >= 0."""
+
+    class Averaged(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.avg_pool2d(x, 2, divisor_override=-3).flatten(1)
+
+    with pytest.raises(BoundError, match="only positive divisors have a rule"):
+        sb.interval_bounds(Averaged(), sb.LinfBall(torch.rand(1, 1, 4, 4), "1/10"))

@@ -313,3 +313,22 @@ def test_constants_of_the_code_are_those_of_the_network() -> None:
     weight = torch.linspace(-1, 1, 6).sin().reshape(3, 2).double()
     assert output.lower.tolist() == pytest.approx((x.double() @ weight)[0].tolist(), abs=1e-15)
     assert sb.decide(MadeInside(), sb.LinfBall(x, "1/100"), torch.tensor([1]), stages=("mip",), tolerance=True)
+
+
+def test_a_clamp_whose_ends_cross_is_its_upper_one() -> None:
+    class Crossed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(1)
+            self.first = nn.Linear(2, 4)
+            self.last = nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = 3 * self.first(x)
+            found: Tensor = self.last(torch.clamp(y, 0.7, -0.3) + torch.clamp(y, min=0.0))
+            return found
+
+    net = Crossed().requires_grad_(False)
+    region = LinfBall(torch.full((1, 2), 0.5), "1/2")
+    largest = float((net(samples(region)) @ torch.from_numpy(MARGIN).float()).max())
+    assert maximum(encode(net, region), MARGIN) == pytest.approx(largest, abs=0.02)

@@ -125,18 +125,20 @@ def contains(box: Interval, value: Tensor) -> bool:
     return bool((value >= box.lower - slack).all() and (value <= box.upper + slack).all())
 
 
+@pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("seed", range(4))
-def test_executions_that_satisfy_rows_and_signs_stay_inside(seed: int) -> None:
+def test_executions_that_satisfy_rows_and_signs_stay_inside(seed: int, count: int) -> None:
+    """Of ``count`` rows; where it is one, the other belongs to other cases only and says nothing of this one."""
     net, generator = tiny_net([3, 8, 6, 2], seed, scale=2.0), torch.Generator().manual_seed(seed)
     x = torch.rand(20_000, 3, generator=generator)
     c = torch.tensor([[1.0, -0.3], [-0.2, 1.0]])
-    z = net(x) @ c.t()
+    z = (net(x) @ c.t())[:, :count]
     # Rows that few of the points satisfy.
     d = -torch.quantile(z.amin(1), 0.98).double().expand(2)
     reduced = reduce_network(program_of(net, x[:1]), unit(3), c, Soundness.REAL, d=d)
-    targets = Targets(Passes(reduced, torch.float64), torch.ones(1, 2, dtype=torch.bool))
+    targets = Targets(Passes(reduced, torch.float64), torch.tensor([[True, count == 2]]))
     v, inside = targets.passes.values(x.double())
-    good = ((v @ targets.passes.outputs.up.t() + targets.passes.outputs.up_offset) > 0).all(1)
+    good = ((v @ targets.passes.outputs.up.t() + targets.passes.outputs.up_offset) > 0)[:, :count].all(1)
     assert 10 < int(good.sum()) < len(x)
     alphas = torch.cat([layer.slope for layer in reduced.layers]).double().unsqueeze(0)
     propagation, narrower = Propagation(targets), 0

@@ -17,6 +17,7 @@ import surebound as sb
 from surebound.attack import attack
 from surebound.attack.methods import PGD
 from surebound.errors import InputError, QueryError, RegionError, SpecError
+from surebound.search.specification import ends
 from surebound.spec.formula import Any, Sum, comparison
 from surebound.verdict import Status
 
@@ -470,3 +471,12 @@ def test_a_proof_over_the_reals_is_about_the_numbers_that_the_network_has(make: 
         spec = sb.LinearSpec(row, limit)
         (found,) = sb.decide(net, region, spec, stages=("branch-and-bound",), soundness="real", timeout=20)
         assert (found.status is Status.ROBUST) is proved, found
+
+
+def test_an_image_at_a_clip_end_that_is_no_float_is_in_its_region() -> None:
+    """0.7 as a float32 number is below 0.7, and 0.3 above 0.3: the region took them."""
+    for value, clip in ((0.7, (0.7, 1.0)), (0.3, (0.0, 0.3))):
+        x = torch.tensor([[value]])
+        low, high = ends(sb.LinfBall(x, "1/10", clip))
+        assert low[0] <= Fraction(float(x)) <= high[0]
+        assert high[0] - low[0] <= Fraction(1, 5)

@@ -60,4 +60,4 @@ def _before(constants: Constants, node: Node, mask: Tensor) -> list[Tensor | Non
 
 def _one_example(constants: Constants, name: str) -> torch.Size | None:
     shape = constants.program.graph.shape_of(name)
-    return None if shape is None else torch.Size((1, *(int(n or 1) for n in shape[1:])))
+    return None if shape is None else torch.Size((1, *(1 if n is None else n for n in shape[1:])))

@@ -175,7 +175,8 @@ def _resize(call: Call) -> Operand:
     if sizes is not None:
         wanted = sizes
     elif given is not None or (scales is not None and scales.numel()):
-        factors = scales.flatten().tolist() if scales is not None else [float(v) for v in given or []]
+        # A damaged file's may be whole numbers.
+        factors = [float(v) for v in (scales.flatten().tolist() if scales is not None else given or [])]
         if not all(factor.is_integer() for factor in factors):
             raise call.refuse(f"scales={factors}; only nearest neighbours by whole factors are supported")
         wanted = [n * int(factor) for n, factor in zip(call.x.shape, factors, strict=False)]

@@ -5,7 +5,7 @@ from tests.mutants.fault import Mutant as M
 SPARSE = ("tests/bounds/test_matrix.py",)
 COUNTS = ("tests/search/test_counts.py",)
 FOLLOW = ("tests/search/test_propagation.py",)
-CHECKER = ("tests/checker/test_checker.py", "tests/checker/test_adversary.py")
+CHECKER = ("tests/checker/test_rounding.py", "tests/checker/test_checker.py", "tests/checker/test_adversary.py")
 
 FAULTS = [
     M("bounds/reduced/matrix.py", "rows.values().abs(), tuple(rows.shape)", "rows.values(), tuple(rows.shape)", SPARSE),
@@ -41,7 +41,7 @@ FAULTS = [
         "torch.where(self._targets.valid[batch.case], offset, -torch.inf)",
         FOLLOW,
     ),
-    M("checker/checker.py", "total[:2] += cost, np.abs(cost)", "total[:1] += cost", CHECKER),
+    M("checker/checker.py", "total[2] += dot(sizes, at) * rate", "total[2] += 0 * rate", CHECKER),
     M(
         "checker/checker.py",
         "error = size * (self.number.network(step.terms) + self.number.own(4 * step.terms + 64, step.always))",

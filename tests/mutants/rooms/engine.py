@@ -40,7 +40,6 @@ FAULTS = [
         ANEW,
     ),
     M("bounds/reduced/swing.py", "inside[:, held] * side).sign().neg()", "inside[:, held] * side).sign()", ANEW),
-    M("bounds/reduced/influence.py", "(layer.fixed == 0) & (layer.lower < 0)", "(layer.lower < 0)", ANEW),
     M("bounds/linear/steps.py", "offset = rows.dot(a, _mirrored(price))", "offset = rows.dot(a, price)", NARROW),
     M("bounds/reduced/passes.py", "found.size * rate + tiny(self.dtype) * self.columns", "0 * found.size", REDUCED),
     M("bounds/reduced/passes.py", "offset = offset + negative @ layer.bottom", "offset = offset", REDUCED),
@@ -63,12 +62,6 @@ FAULTS = [
         "Interval(-upper[len(rows) :], upper[: len(rows)])",
         "Interval(upper[len(rows) :], upper[: len(rows)])",
         REDUCED,
-    ),
-    M(
-        "bounds/elision.py",
-        "if tail.calls:\n            upper = torch.fmin(upper, relaxed.upper(Form(a, offset, {}), at=output))",
-        "pass",
-        MARGINS,
     ),
     M("bounds/elision.py", "upper.scatter(1, labels.unsqueeze(1), 0.0)", "upper", MARGINS),
     M(

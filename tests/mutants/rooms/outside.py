@@ -9,7 +9,24 @@ BOX, CHANGES = ("tests/attack/test_box.py",), ("tests/graph/test_changes.py",)
 PLAIN, INSIDE = ("tests/graph/test_plain.py",), ("tests/graph/test_inside.py",)
 LOSSES, ORDER = ("tests/train/test_losses.py",), ("tests/data/test_order.py", "surebound/data")
 
+LAYOUT = ("tests/graph/test_layout.py",)
+
 FAULTS = [
+    M("graph/layout.py", "key=lambda axis: -strides[axis]", "key=lambda axis: strides[axis]", LAYOUT),
+    M("graph/trace.py", "if (order := order_of(example)) is not None:", "if (order := None) is not None:", LAYOUT),
+    M(
+        "graph/trace.py",
+        "for path, value in inside.items() if path in other)",
+        "for path, value in inside.items() if not path)",
+        LAYOUT,
+    ),
+    M("graph/fingerprint.py", "value.stride() if value.layout == torch.strided else ()", "()", LAYOUT),
+    M(
+        "graph/__init__.py",
+        "and (len(x), order_of(x)) in known.batches[key]:",
+        "and (len(x), None) in known.batches[key]:",
+        LAYOUT,
+    ),
     M(
         "vnnlib/domain.py",
         "least = min((v for v in lows if v is not None), default=None) if None not in lows else None",
