@@ -41,7 +41,7 @@ FAULTS = [
     ),
     M("bounds/reduced/swing.py", "inside[:, held] * side).sign().neg()", "inside[:, held] * side).sign()", ANEW),
     M("bounds/linear/steps.py", "offset = rows.dot(a, _mirrored(price))", "offset = rows.dot(a, price)", NARROW),
-    M("bounds/reduced/passes.py", "found.size * rate + tiny(self.dtype) * self.columns", "0 * found.size", REDUCED),
+    M("bounds/reduced/passes.py", "(size * rate + tiny(self.dtype) * self.columns)", "0 * size", REDUCED),
     M("bounds/reduced/passes.py", "offset = offset + negative @ layer.bottom", "offset = offset", REDUCED),
     M("bounds/reduced/passes.py", "up @ layer.up_offset + down @ layer.low_offset", "p @ layer.up_offset", REDUCED),
     M(
