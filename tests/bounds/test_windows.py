@@ -63,6 +63,9 @@ NETS = {
         nn.ConvTranspose2d(3, 4, 3, padding=(1, 0), dilation=(1, 2)), nn.ReLU(),
         nn.Conv2d(4, 3, 3, 2), nn.ReLU(), nn.ConvTranspose2d(3, 2, (3, 2), (2, 3), (1, 0), (1, 0)), nn.ReLU(),
     ],
+    "padded by a stride": lambda: [
+        nn.Conv2d(2, 3, 3, 2), nn.ReLU(), nn.ConvTranspose2d(3, 2, 2, output_padding=1, dilation=2), nn.ReLU(),
+    ],
     "down and up": lambda: [
         nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(),
         Beside(nn.Identity(), nn.Sequential(
