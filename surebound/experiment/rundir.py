@@ -23,6 +23,9 @@ from surebound.errors import ConfigError, RunError
 from surebound.experiment.config import Config
 from surebound.train.checkpoint import CheckpointStore, replace_text
 
+#: What is left of a start that was killed before anything of it was there.
+UNFINISHED = ".config.toml.partial"
+
 
 @dataclass(frozen=True)
 class RunDirectory:
@@ -42,7 +45,7 @@ class RunDirectory:
             with run.alone():  # it may just have been started by another process
                 for name in ("environment.json", "metrics.jsonl"):
                     (path / name).unlink(missing_ok=True)
-        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+        elif path.exists() and (not path.is_dir() or any(each.name != UNFINISHED for each in path.iterdir())):
             raise RunError(f"{path} is not an empty directory; choose another --out")
         try:
             path.mkdir(parents=True, exist_ok=True)

@@ -228,7 +228,9 @@ class Store:
                 f"{self.path} mixes results of {len(rows)} subjects ({listed}). "
                 "Open it with the identity of one of them: Store.open(path, identity, mix=True)."
             )
-        return int(rows[0][0]) if rows else -1
+        if rows and not isinstance(rows[0][0], int):
+            raise StoreError(f"{self.path} is corrupt (a subject without a number). Restore a copy, or verify again.")
+        return rows[0][0] if rows else -1
 
     def _admit(self, identity: Identity, mix: bool) -> int:
         with transaction(self._connection):

@@ -65,3 +65,18 @@ WHOLE_SCALES = (
 
 def test_scales_that_are_whole_numbers() -> None:
     assert fuzz.tried(fuzz.TARGETS["onnx"][0], base64.b64decode(WHOLE_SCALES)) == ""
+
+
+def test_a_store_whose_subject_has_no_number() -> None:
+    """As atheris found it: a damaged page that SQLite's own check passes."""
+
+    class Rows:
+        def fetchall(self) -> list[tuple[object, ...]]:
+            return [(None, "w", "s")]
+
+    class Connection:
+        def execute(self, *_: object) -> Rows:
+            return Rows()
+
+    with pytest.raises(StoreError, match="a subject without a number"):
+        Store(Path("results.db"), Connection(), None).radii()  # type: ignore[arg-type]

@@ -104,6 +104,11 @@ class TestRunDirectory:
         with pytest.raises(RunError, match="cannot create the run directory"):
             run.start(config(), tmp_path / "mine.txt" / "run", caller())
 
+    def test_a_start_that_was_killed_before_anything_was_there_may_be_repeated(self, tmp_path: Path) -> None:
+        (tmp_path / ".config.toml.partial").write_text("name =", encoding="utf-8")
+        created = RunDirectory.create(tmp_path, config())
+        assert created.config == config() and not (tmp_path / ".config.toml.partial").exists()
+
     def test_what_is_no_run(self, tmp_path: Path) -> None:
         with pytest.raises(RunError, match="is no run directory"):
             run.resume(tmp_path, caller())
