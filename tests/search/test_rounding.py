@@ -17,11 +17,13 @@ from surebound.graph import program_of
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.region import LinfBall
-from surebound.search.branch_and_bound import Tree
+from surebound.search.branch_and_bound import Options, Tree
+from surebound.search.question import Cases, Question
 from surebound.search.rule import Budget
-from surebound.search.signs import rounding
+from surebound.search.signs import propagation, rounding
 from surebound.search.signs.domains import Domains
 from surebound.search.signs.splitter import SignSplitter
+from surebound.search.workspace import Workspace
 from tests.search.test_branch_and_bound import GOOD
 from tests.search.test_branch_and_bound import test_agrees_with_every_activation_pattern as agrees
 from tests.verify.oracle import tiny_net
@@ -56,6 +58,23 @@ def test_rounding_is_in_the_way_where_it_is_all_that_bounds_lack() -> None:
     for network, mode in ((wide, Soundness.DEPLOYED), (reduced, Soundness.NONE)):
         known = rounding.RoundingInTheWay(network, mode, tree, 1.0)
         assert not any(known.pays(within) for _ in range(3))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_rounding_shows_in_cases_that_say_much_by_themselves(monkeypatch: pytest.MonkeyPatch, wide: bool) -> None:
+    """It was hidden there, and a search within 8e-4 of its proof split on: rows in float64 would have settled it."""
+    monkeypatch.setattr(propagation, "_GRIPS", 0.0)
+    net, box = tiny_net([2, 8, 8, 2], 5, scale=2.0), Interval(torch.zeros(1, 2), torch.ones(1, 2))
+    cases = Cases.over(box, C.unsqueeze(0), torch.zeros(1, 1))
+    unknown = torch.full((1,), torch.inf, dtype=torch.float64)
+    question = Question(cases, torch.arange(1), unknown, lambda *_: None, Soundness.REAL)
+    tree = Tree.of(1, time.monotonic() + 600, Budget(100))
+    with Workspace(net) as workspace, torch.no_grad():
+        rest = 0, question, workspace, Options(), tree
+        splitter = SignSplitter.over(workspace.program(box.lower), box, Soundness.REAL, *rest, wide=wide)
+        pool, _ = splitter.bounded_roots(torch.arange(1))
+    assert bool(splitter.propagation.grips.all()) and len(pool) == 1
+    assert (float(pool.rounding) == 0) is wide
 
 
 @pytest.mark.parametrize("wide", [False, True])

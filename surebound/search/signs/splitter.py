@@ -244,7 +244,8 @@ class SignSplitter:
         found = passes.pull(row.a, row.offset, m, row.rounding_size)
         upper = torch.fmin(upper, passes.upper(found))
         rounding = passes.rounding(found) + self.rounding[batch.case]
-        rounding = torch.where(self.propagation.grips[batch.case], 0.0, rounding)  # there more than bounds decides
+        if self.reduced.wide or self.reduced.lower.dtype == torch.float64:  # no other rows have less of it
+            rounding = torch.where(self.propagation.grips[batch.case], 0.0, rounding)  # there more than bounds decides
         return dataclasses.replace(batch, upper=upper, rounding=rounding), found
 
     def _weighed(self, batch: Domains, m: Multipliers) -> tuple[Tensor, Tensor]:
