@@ -275,7 +275,8 @@ class Passes:
         """Return the gradient (N, n) by the input of rows (N, V) of v, where the ReLUs' inputs are ``inside``."""
         work = rows.clone()
         for layer in reversed(self.layers):
-            slope = torch.where(inside[:, layer.own] > 0, *inside.new_tensor([layer.right, layer.left]))
+            right, left = inside.new_tensor(layer.right), inside.new_tensor(layer.left)
+            slope = torch.where(inside[:, layer.own] > 0, right, left)
             layer.up.add_back(work, work[:, layer.at] * slope)
         return work[:, : self.inputs]
 
