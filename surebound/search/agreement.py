@@ -56,5 +56,8 @@ def _corners(program: Program, box: InnerBox) -> Tensor:
         total = outputs.amax(1).sum() - outputs.amin(1).sum()
         if not total.requires_grad:  # the network ignores its input, or cuts the graph
             return box.upper
-        (gradient,) = torch.autograd.grad(total, x, materialize_grads=True)
+        try:
+            (gradient,) = torch.autograd.grad(total, x, materialize_grads=True)
+        except RuntimeError:  # some operators' derivatives fail in PyTorch: clamp of a value that broadcasts to its ends
+            return box.upper
     return torch.where(gradient > 0, box.lower, box.upper)

@@ -205,3 +205,18 @@ def test_verdicts_are_of_examples_alone(how: str) -> None:
     images = torch.tensor([[0.6, 0.4], [0.9, 0.1], [0.2, 0.7]])
     with pytest.raises(InputError, match="the network's answer for an example depends on its batch"):
         sb.verify(InCompany(how), sb.LinfBall(images, "1/100", clip=(0, 1)), torch.tensor([0, 0, 1]), "fast")
+
+
+class FailsBackwards(nn.Module):
+    """Clamps a value that broadcasts to its ends: PyTorch computes that, and not its derivative."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.stack([x, x + 1], 1)
+        return torch.clamp(torch.tensor([1.6, 0.0]), h, h[:, :1] + 2).flatten(1)
+
+
+def test_a_network_without_a_derivative_is_compared_at_other_points() -> None:
+    net, x = FailsBackwards(), IMAGES.clone().requires_grad_(True)
+    with pytest.raises(RuntimeError, match="broadcast"):
+        torch.autograd.grad(net(x).sum(), x)
+    check_agreement(program_of(net, IMAGES), net, sb.LinfBall(IMAGES, "1/100", clip=(0, 1)))
