@@ -58,6 +58,6 @@ def _corners(program: Program, box: InnerBox) -> Tensor:
             return box.upper
         try:
             (gradient,) = torch.autograd.grad(total, x, materialize_grads=True)
-        except RuntimeError:  # some operators' derivatives fail in PyTorch: clamp of a value that broadcasts to its ends
+        except RuntimeError:  # PyTorch cannot: clamp of a value that broadcasts to its ends, for one
             return box.upper
     return torch.where(gradient > 0, box.lower, box.upper)
