@@ -11,7 +11,8 @@ from torch import Tensor, nn
 import surebound as sb
 from benchmarks.common import Benchmark, Race
 from surebound.region import LinfBall
-from surebound.search.branch_and_bound import Options, search
+from surebound.search.branch_and_bound import Options
+from surebound.search.complete import search
 from surebound.search.labels import Labels
 from surebound.search.question import Questions
 from surebound.search.workspace import Workspace

@@ -1,4 +1,4 @@
-"""One walk: no method loops over the calls of a graph by itself (read from the source text)."""
+"""One walk, one search: no method loops over calls or open sub-problems by itself (read from the source text)."""
 
 from __future__ import annotations
 
@@ -85,3 +85,40 @@ def test_only_the_walk_loops_over_calls() -> None:
 def test_a_loop_is_seen(tmp_path: Path, source: str) -> None:
     (tmp_path / "a.py").write_text(f"def f():\n    {source}\n", encoding="utf-8")
     assert forbidden(tmp_path) == ["a.py:f, line 2"]
+
+
+#: Where the search may go on until something is done: the loop of branch and bound, and what begins it anew.
+SEARCHES = {
+    "branch_and_bound.py:explore": "the loop",
+    "by_signs.py:run": "calls it again with other bounds of the network",
+}
+
+
+def searches(root: Path) -> list[str]:
+    """Loops without a known end, and calls of a splitter's ``advance``, as `file:function`."""
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+            if isinstance(function, ast.FunctionDef) and any(map(_goes_on, ast.walk(function))):
+                found.append(f"{path.relative_to(root).as_posix()}:{function.name}")
+    return found
+
+
+def _goes_on(node: ast.AST) -> bool:
+    match node:
+        case ast.While() | ast.Call(func=ast.Attribute(attr="advance")):
+            return True
+    return False
+
+
+def test_one_loop_of_branch_and_bound() -> None:
+    """A kind of sub-problem is a splitter; depth first is an order of its pool (search/depth_first.py)."""
+    assert searches(PACKAGE / "search") == sorted(SEARCHES)
+
+
+@pytest.mark.parametrize(
+    "source", ["while waiting: waiting += cut(waiting.pop())", "for _ in range(9): s.advance(b, t)"]
+)
+def test_a_search_is_seen(tmp_path: Path, source: str) -> None:
+    (tmp_path / "a.py").write_text(f"class A:\n    def f(self):\n        {source}\n", encoding="utf-8")
+    assert searches(tmp_path) == ["a.py:f"]

@@ -7,8 +7,7 @@ hundreds of bounds behind it tighter, and ReLUs that have one sign then are fold
 by signs in the usual way for as long as its bounds took; the rest is cut again, at the ReLU from which bounds gain most
 through all layers (bounds/reduced/influence.py). Signs are demands on all values before them, and so are the rows of a
 case (bounds/reduced/demands.py): bounds of the executions alone in which it holds refute a case some cuts before its
-bound is 0. Depth first, because every part keeps a network. Whether this way is
-the shorter is told by its first few parts, beside what usual splits have gained so far.
+bound is 0. Whether this way is the shorter is told by its first few parts, beside what usual splits have gained so far.
 
 property:  sound for the executions that the mode names: a ReLU's input as computed is >= 0 or <= 0, so that two halves
            cover their whole
@@ -32,7 +31,8 @@ from surebound.bounds.reduced.narrowing import folded, with_sign
 from surebound.bounds.reduced.network import Reduced
 from surebound.bounds.reduced.swing import Swing
 from surebound.numerics import proved
-from surebound.search.branch_and_bound import Pool, Tree, explore
+from surebound.search.branch_and_bound import Bounded, Tree, explore
+from surebound.search.depth_first import DepthFirst
 from surebound.search.signs.domains import Domains
 from surebound.search.signs.splitter import SignSplitter
 
@@ -65,34 +65,22 @@ class Half:
     inner: Mapping[str, Inner]  # what bounded the whole that it was cut from
     rows: Inner | None  # and its cases
     bound: float  # of these
+    depth: int = 0
 
 
-class HalfSearch:
+class HalfSplitter(DepthFirst[Half]):
     """The parts of one reduced network; ``over`` makes the sub-problems of one."""
 
     def __init__(self, reduced: Reduced, cases: Tensor, over: Callable[[Reduced], SignSplitter], tree: Tree) -> None:
-        self._over, self._tree, self._began = over, tree, time.monotonic()
-        self._unknown = over(reduced).roots()
-        self._waiting = [Half(reduced, cases, {}, None, torch.inf)]
+        super().__init__(tree)
+        self._over, self._began = over, time.monotonic()
+        self._whole = Half(reduced, cases, {}, None, torch.inf)
         self.bounds: list[float] = []  # of the parts so far
         self._reach = math.inf  # the largest bound of a case that its demands are likely to refute
 
-    @property
-    def goes_on(self) -> bool:
-        """Is something open, and is there a reason to go on?"""
-        tree = self._tree
-        return bool(self._waiting) and tree.witness is None and tree.left > 0 and not tree.within_rounding
-
-    def advance(self) -> None:
-        """Bound the next part; cut it if that is not enough."""
-        self._waiting += self._halves(self._waiting.pop())
-
-    def finish(self) -> None:
-        """Prove cases part by part; in the end everything is settled, open ones with infinite bounds."""
-        while self.goes_on:
-            self.advance()
-        for half in self._waiting:
-            self._tree.settle(self._unknown[half.cases])
+    def root(self) -> Half:
+        """Return the executions of the whole network."""
+        return self._whole
 
     def forecast(self) -> float:
         """Estimate the seconds (log2) that a proof takes, from parts that are each a half of the one before."""
@@ -101,14 +89,13 @@ class HalfSearch:
         each = (time.monotonic() - self._began) / len(self.bounds)
         return _log_seconds(each, self.bounds[0], self.bounds[-1], len(self.bounds) - 1)
 
-    def _halves(self, half: Half) -> list[Half]:
+    def halves(self, half: Half) -> list[Half]:
         """Bound a part anew, then by signs if that is near; return the halves of what is open."""
-        began, tree = time.monotonic(), self._tree
+        began, tree = time.monotonic(), self.tree
         reduced, inner = anew(half.reduced, half.inner, FIRST, LATER)
         if any(bool((layer.lower > layer.upper).any()) for layer in reduced.layers):  # no execution has these signs
             self.bounds.append(0.0)
-            nothing = self._unknown[half.cases]
-            tree.settle(replace(nothing, upper=torch.zeros_like(nothing.upper)))
+            tree.settle_cases(half.cases, 0.0)
             return []
         reduced = folded(reduced)
         splitter = self._over(reduced)
@@ -138,7 +125,8 @@ class HalfSearch:
         cases = torch.unique(pool.case)
         index = torch.searchsorted(rows.place, cases)
         rows = replace(rows, place=cases, m=rows.m[index])
-        return [Half(with_sign(reduced, int(score.argmax()), sign), cases, inner, rows, worst) for sign in (-1, 1)]
+        unit, depth = int(score.argmax()), half.depth + 1
+        return [Half(with_sign(reduced, unit, sign), cases, inner, rows, worst, depth) for sign in (1, -1)]
 
     def _not_refuted(
         self, reduced: Reduced, splitter: SignSplitter, pool: Domains, inner: Mapping[str, Inner]
@@ -147,14 +135,13 @@ class HalfSearch:
         refuted = torch.zeros(len(pool), dtype=torch.bool)
         for i in pool.upper.argsort().tolist():
             one, bound = pool[torch.tensor([i])], float(pool.upper[i])
-            if not bound <= self._reach or self._tree.left <= 0:
+            if not bound <= self._reach or self.tree.left <= 0:
                 break
             if not self._refuted(reduced, splitter, one, inner):
                 self._reach = AFTER_FAILURE * bound
                 break
             refuted[i], self._reach = True, max(self._reach, bound / AFTER_FAILURE)
-        done = pool[refuted.nonzero()[:, 0]]
-        self._tree.settle(replace(done, upper=torch.zeros_like(done.upper)))  # no more is known of its rows
+        self.tree.settle_cases(pool.case[refuted], 0.0)  # no more is known of their rows
         return (~refuted).nonzero()[:, 0]
 
     def _refuted(self, reduced: Reduced, splitter: SignSplitter, one: Domains, inner: Mapping[str, Inner]) -> bool:
@@ -184,7 +171,7 @@ class Course:
         self._began, self._first = time.monotonic(), math.inf
         self._waits = allowed and seconds <= SHARE * tree.left
 
-    def pay(self, pool: Pool) -> bool:
+    def pay(self, pool: Bounded) -> bool:
         """Say whether to try halves now: once, when usual splits have gone on for longer than halves are likely to."""
         if math.isinf(self._first) and len(pool):
             self._first = float(pool.upper.max())
@@ -198,12 +185,11 @@ class Course:
         rounds = math.log2(max(2.0, (self._tree.seen - self._seen) / len(cases)))
         usual = _log_seconds(spent / 2**rounds, self._first, float(pool.upper.max()), rounds)
         end = time.monotonic() + TRIAL * spent
-        halves = HalfSearch(reduced, cases, over, self._tree)
-        while halves.goes_on and len(halves.bounds) < TRIED and time.monotonic() < end:
-            halves.advance()
-        if halves.goes_on and (len(halves.bounds) < FEWEST or halves.forecast() > usual):
+        halves, tree = HalfSplitter(reduced, cases, over, self._tree), self._tree
+        tried = explore(halves, halves.roots(), tree, lambda _: len(halves.bounds) >= TRIED or time.monotonic() >= end)
+        if len(tried) and not tree.over and (len(halves.bounds) < FEWEST or halves.forecast() > usual):
             return False
-        halves.finish()
+        halves.finish(tried)
         return True
 
 

@@ -57,6 +57,11 @@ class Boxes:
         """How much of the bounds is rounding is not known."""
         return torch.zeros_like(self.upper)
 
+    @property
+    def urgency(self) -> Tensor:
+        """Take the most suspicious first: (N,)."""
+        return self.upper
+
     def __len__(self) -> int:
         return len(self.case)
 
@@ -117,6 +122,10 @@ class InputSplitter:
             first, second = (self._program(point.reshape(batch.lower.shape)).double() for point in ends)
             moved[:, axis] = torch.einsum("nsk,nk->ns", rows, second - first).abs().amax(1)
         return moved.nan_to_num(0.0, 0.0, 0.0)
+
+    def goes_on(self, pool: Boxes, tree: Tree) -> bool:
+        """Say, before each round, whether there is a reason to go on."""
+        return tree.goes_on(pool)
 
     def join(self, parts: Sequence[Boxes]) -> Boxes:
         """Join several pools into one."""

@@ -3,7 +3,7 @@
 The network is reduced over the whole box once. Over a part of the box the reduced network is bounded anew and shrinks
 (bounds/reduced/narrowing.py), at a small part of the cost of bounds of the network itself. As long as cuts of the box
 gain much, boxes are cut; then bounds inside are optimised, and what that leaves open is split by signs for as long as
-its bounds took, then cut again. Depth first, because every part keeps a network.
+its bounds took, then cut again.
 
 requirement: few inputs (the number of parts grows with their number)
 property:    sound for the executions that the mode names: the parts cover the box
@@ -23,6 +23,7 @@ from surebound.bounds.reduced.network import Reduced
 from surebound.bounds.reduced.passes import Pass
 from surebound.bounds.reduced.swing import Swing
 from surebound.search.branch_and_bound import Tree, explore
+from surebound.search.depth_first import DepthFirst
 from surebound.search.signs.domains import Domains
 from surebound.search.signs.splitter import SignSplitter
 
@@ -45,26 +46,22 @@ class Part:
     cases: Tensor
     bound: float  # of the whole that it was cut from
     optimise: bool  # were bounds inside optimised there?
+    depth: int = 0
 
 
-class PartSearch:
+class PartSplitter(DepthFirst[Part]):
     """The parts of one box; ``over`` makes the sub-problems of a reduced network."""
 
-    def __init__(self, reduced: Reduced, over: Callable[[Reduced], SignSplitter], tree: Tree) -> None:
-        self._over, self._tree, self._whole = over, tree, reduced
+    def __init__(self, reduced: Reduced, cases: Tensor, over: Callable[[Reduced], SignSplitter], tree: Tree) -> None:
+        super().__init__(tree)
+        self._over, self._whole = over, Part(reduced, reduced.lower, reduced.upper, cases, torch.inf, False)
         self._least = (reduced.upper - reduced.lower) * SMALLEST_SHARE
 
-    def run(self, cases: Tensor) -> None:
-        """Prove cases (N,) part by part; in the end everything is settled, open ones with infinite bounds."""
-        tree, whole = self._tree, self._whole
-        unknown = self._over(whole).roots()
-        waiting = [Part(whole, whole.lower, whole.upper, cases, torch.inf, False)]
-        while waiting and tree.witness is None and tree.left > 0 and not tree.within_rounding:
-            waiting += self._advance(waiting.pop())
-        for part in waiting:
-            tree.settle(unknown[part.cases])
+    def root(self) -> Part:
+        """Return the whole box."""
+        return self._whole
 
-    def _advance(self, part: Part) -> list[Part]:
+    def halves(self, part: Part) -> list[Part]:
         """Bound a part, by signs too if it was not cut for more; return the halves of what is open."""
         began = time.monotonic()
         optimise = part.optimise
@@ -72,25 +69,25 @@ class PartSearch:
         splitter = self._over(reduced)
         pool, found = splitter.bounded_roots(part.cases)
         worst = float(pool.upper.max()) if len(pool) else -torch.inf
-        if len(pool) and not optimise and self._tree.witness is None and worst > (1 - GAIN) * part.bound:
+        if len(pool) and not optimise and self.tree.witness is None and worst > (1 - GAIN) * part.bound:
             optimise = True
             splitter = self._over(folded(narrowed(reduced, part.lower, part.upper, SWING)))
             pool, found = splitter.bounded_roots(pool.case)
         if not len(pool):
             return []
         axis = self._axis(splitter.reduced, found)
-        if optimise and self._tree.witness is None:
+        if optimise and self.tree.witness is None:
             end = torch.inf if axis is None else 2 * time.monotonic() - began
-            pool = explore(splitter, pool, self._tree, lambda _: time.monotonic() > end)
+            pool = explore(splitter, pool, self.tree, lambda _: time.monotonic() > end)
             if not len(pool):
                 return []
         if axis is None:
-            self._tree.settle(pool)
+            self.tree.settle(pool)
             return []
-        return self._halves(splitter.reduced, pool, axis, optimise)
+        return self._cut(splitter.reduced, pool, axis, optimise, part.depth + 1)
 
     def _reduced(self, part: Part, swing: Swing | None) -> Reduced:
-        if part.lower is self._whole.lower and part.upper is self._whole.upper:
+        if part is self._whole:
             return part.reduced
         return folded(narrowed(part.reduced, part.lower, part.upper, swing))
 
@@ -109,14 +106,14 @@ class PartSearch:
             first += len(layer)
         return int(torch.where(possible, score.nan_to_num(0.0), -1.0).argmax())
 
-    def _halves(self, reduced: Reduced, pool: Domains, axis: int, optimise: bool) -> list[Part]:
-        """Cut a part in the middle of one input; the half where its bound is larger comes last, to be taken first."""
+    def _cut(self, reduced: Reduced, pool: Domains, axis: int, optimise: bool, depth: int) -> list[Part]:
+        """Cut a part in the middle of one input."""
         middle = reduced.lower[axis] / 2 + reduced.upper[axis] / 2
         at, cases = torch.tensor([axis]), torch.unique(pool.case)
         worst = float(pool.upper.max())
         low = reduced.lower.index_fill(0, at, middle)
         high = reduced.upper.index_fill(0, at, middle)
         return [
-            Part(reduced, low, reduced.upper, cases, worst, optimise),
-            Part(reduced, reduced.lower, high, cases, worst, optimise),
+            Part(reduced, reduced.lower, high, cases, worst, optimise, depth),
+            Part(reduced, low, reduced.upper, cases, worst, optimise, depth),
         ]

@@ -17,8 +17,9 @@ from surebound.bounds.linear.alpha import Adam
 from surebound.errors import InputError
 from surebound.interval import Interval
 from surebound.region import LinfBall
-from surebound.search import branch_and_bound
-from surebound.search.branch_and_bound import Options, search
+from surebound.search import branch_and_bound, by_signs, complete
+from surebound.search.branch_and_bound import Options
+from surebound.search.complete import search
 from surebound.search.question import Cases, Question
 from surebound.search.record import Record
 from surebound.search.rule import SIGNS
@@ -286,7 +287,8 @@ def test_a_slow_solver_gets_one_program_not_one_per_leaf(monkeypatch: pytest.Mon
     worst = exact_maximum(net, box.lower[0], box.upper[0], np.array([-1.0, 1.0]))
     net[-1].bias.data[0] += worst + 1e-5
     with _Slow(net) as workspace:
-        monkeypatch.setattr(branch_and_bound, "time", SimpleNamespace(monotonic=lambda: workspace.now))
+        for module in (branch_and_bound, by_signs, complete):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: workspace.now))
         stage = BranchAndBound(dataclasses.replace(PLAIN, seconds=2.0, reals=True))
         (record,) = run(workspace, x, torch.tensor([0]), eps, stage)
     assert workspace.asked == 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 import torch
@@ -14,8 +16,9 @@ from surebound.errors import InputError
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.region import LinfBall
-from surebound.search import branch_and_bound, inputs, parts, rule
-from surebound.search.branch_and_bound import Options, search
+from surebound.search import complete, inputs, parts, rule
+from surebound.search.branch_and_bound import Options, Tree
+from surebound.search.complete import search
 from surebound.search.inputs import InputSplitter
 from surebound.search.question import Cases, Finding, Question
 from surebound.search.signs.domains import Domains
@@ -72,8 +75,8 @@ def test_boxes_decide_smooth_networks() -> None:
 def test_the_rule_is_the_queries_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """Boxes only for few inputs and many ReLUs; what boxes give up goes to signs."""
     seen: list[str] = []
-    real = branch_and_bound._Search.by_inputs
-    monkeypatch.setattr(branch_and_bound._Search, "by_inputs", lambda *given: seen.append("boxes") or real(*given))
+    real = complete.Searcher.by_inputs
+    monkeypatch.setattr(complete.Searcher, "by_inputs", lambda *given: seen.append("boxes") or real(*given))
     net, x = tiny_net([2, 4, 2, 2], 0, scale=2.5), torch.full((1, 2), 0.45)
     label, stage = int(net(x).argmax()), BranchAndBound(Options(seconds=600))
     by_signs = verdict(net, x, label, "1/3", stage)
@@ -82,7 +85,7 @@ def test_the_rule_is_the_queries_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule, "FEW_RELUS", -1)
     assert verdict(net, x, label, "1/3", stage).status is by_signs.status
     assert seen == ["boxes"]
-    monkeypatch.setattr(branch_and_bound._Search, "by_inputs", lambda *given: Finding(given_up=True))
+    monkeypatch.setattr(complete.Searcher, "by_inputs", lambda *given: Finding(given_up=True))
     assert verdict(net, x, label, "1/3", stage).status is by_signs.status
 
 
@@ -113,14 +116,14 @@ def test_boxes_of_more_inputs_are_tried_while_they_gain(monkeypatch: pytest.Monk
     """One input that matters is cut until its boxes are proved; where all matter alike, signs get their turn soon."""
     net, x = one_input_matters(12), torch.full((1, 12), 0.5)
     question = asked(net, x, torch.full((1, 12), 0.4), 0.1)
-    monkeypatch.setattr(branch_and_bound._Search, "by_signs", lambda *given: pytest.fail("boxes gain enough"))
+    monkeypatch.setattr(complete.Searcher, "by_signs", lambda *given: pytest.fail("boxes gain enough"))
     with Workspace(net) as workspace:
         found = search(question, workspace, Options(seconds=600))
     assert found.margins is not None and float(found.margins) <= 0
 
     alike, rounds, real = tiny_net([12, 60, 60, 2], 1, scale=2.0), list[int](), InputSplitter.advance
     monkeypatch.setattr(InputSplitter, "advance", lambda s, b, t: rounds.append(len(b)) or real(s, b, t))
-    monkeypatch.setattr(branch_and_bound._Search, "by_signs", lambda *given: Finding(timed_out=True))
+    monkeypatch.setattr(complete.Searcher, "by_signs", lambda *given: Finding(timed_out=True))
     with Workspace(alike) as workspace:
         assert search(asked(alike, x, torch.full((1, 12), 0.4), 0.1), workspace, Options(seconds=600)).timed_out
     assert len(rounds) <= 4
@@ -167,7 +170,7 @@ def test_cases_that_share_a_box_share_its_bounds(monkeypatch: pytest.MonkeyPatch
     def bounded(asked: Question) -> Tensor:
         with Workspace(net) as workspace, torch.no_grad():
             splitter = InputSplitter(workspace.program(x), asked, torch.inf)
-            tree = branch_and_bound.Tree.of(len(asked.cases), torch.inf, rule.Budget(100))
+            tree = Tree.of(len(asked.cases), torch.inf, rule.Budget(100))
             left = splitter.advance(splitter.roots(), tree)
         return tree.settled if left is None else tree.settled.scatter_reduce(0, left.case, left.upper, "amax")
 
@@ -195,7 +198,7 @@ def test_dear_boxes_are_cut_before_they_are_bounded(monkeypatch: pytest.MonkeyPa
     torch.testing.assert_close(high[1], box.upper.expand(2, -1), rtol=0, atol=0)
     (cut,) = {tuple((h < box.upper[0]).nonzero()[:, 0].tolist()) for h in high[0]}
     assert len(cut) == 1 and torch.equal(high[0][:, cut], low[1][:, cut])
-    monkeypatch.setattr(branch_and_bound._Search, "by_signs", lambda *given: pytest.fail("boxes gain enough"))
+    monkeypatch.setattr(complete.Searcher, "by_signs", lambda *given: pytest.fail("boxes gain enough"))
     sizes, real = list[int](), inputs.relax
     monkeypatch.setattr(
         inputs, "relax", lambda p, b, *rest, **named: sizes.append(len(b.lower)) or real(p, b, *rest, **named)
@@ -212,7 +215,7 @@ def test_a_dear_box_is_not_begun_without_time_for_it(monkeypatch: pytest.MonkeyP
     net, x = one_input_matters(12), torch.full((1, 12), 0.5)
     with Workspace(net) as workspace, torch.no_grad():
         splitter = InputSplitter(workspace.program(x), asked(net, x, torch.full((1, 12), 0.4), 0.1), torch.inf)
-        tree = branch_and_bound.Tree.of(1, branch_and_bound.time.monotonic() + 5, rule.Budget(100))
+        tree = Tree.of(1, time.monotonic() + 5, rule.Budget(100))
         splitter._seconds = 70.0
         batch = splitter.roots()
         assert splitter.advance(batch, tree) is batch
@@ -254,8 +257,8 @@ def test_parts_of_a_dear_box_prove_what_holds_and_nothing_else(
         unknown = torch.full((1,), torch.inf, dtype=torch.float64)
         question = Question(cases, torch.arange(1), unknown, confirm, mode)
         with Workspace(net) as workspace, torch.no_grad():
-            end = branch_and_bound.time.monotonic() + 600
-            found = branch_and_bound._Search(question, workspace, Options(), end).by_parts()
+            end = time.monotonic() + 600
+            found = complete.Searcher(question, workspace, Options(), end).by_parts()
         assert found.margins is not None
         assert bool((found.margins <= 0).all()) == holds
         assert (found.witness is None) == holds
@@ -276,10 +279,10 @@ def test_no_part_and_no_open_case_of_a_dear_box_is_lost(monkeypatch: pytest.Monk
     net, _, top = hidden_peak(9)
     x = torch.full((1, 9), 0.5)
     box, row = Interval(x - 0.4, x + 0.4), torch.tensor([[-1.0, 1.0]])
-    cuts, real = list[int](), parts.PartSearch._halves
+    cuts, real = list[int](), parts.PartSplitter._cut
 
-    def halves(self: parts.PartSearch, reduced: Reduced, pool: Domains, axis: int, optimise: bool) -> list[parts.Part]:
-        found, open_cases = real(self, reduced, pool, axis, optimise), frozenset(pool.case.tolist())
+    def cut(self: parts.PartSplitter, reduced: Reduced, pool: Domains, *rest: Any) -> list[parts.Part]:
+        found, open_cases = real(self, reduced, pool, *rest), frozenset(pool.case.tolist())
         low, high = reduced.lower, reduced.upper
         points = low + torch.rand(100, len(low), dtype=low.dtype) * (high - low)
         held = torch.stack([((part.lower <= points) & (points <= part.upper)).all(1) for part in found])
@@ -290,12 +293,12 @@ def test_no_part_and_no_open_case_of_a_dear_box_is_lost(monkeypatch: pytest.Monk
             raise Enough
         return found
 
-    monkeypatch.setattr(parts.PartSearch, "_halves", halves)
+    monkeypatch.setattr(parts.PartSplitter, "_cut", cut)
     cases = Cases.over(box, row.expand(3, 1, 2), torch.tensor([[-top - 0.05], [-top + 0.01], [-top - 0.1]]))
     unknown = torch.full((3,), torch.inf, dtype=torch.float64)
     question = Question(cases, torch.arange(3), unknown, lambda point, number: None)
     with Workspace(net) as workspace, torch.no_grad():
-        begun = branch_and_bound._Search(question, workspace, Options(), branch_and_bound.time.monotonic() + 600)
+        begun = complete.Searcher(question, workspace, Options(), time.monotonic() + 600)
         with pytest.raises(Enough):
             begun.by_parts()
     assert max(cuts) > 1

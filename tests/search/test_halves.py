@@ -15,7 +15,7 @@ from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.search import halves
 from surebound.search.branch_and_bound import Options, Tree
-from surebound.search.halves import Course, Half, HalfSearch
+from surebound.search.halves import Course, Half, HalfSplitter
 from surebound.search.question import Cases, Question
 from surebound.search.rule import Budget
 from surebound.search.signs.splitter import SignSplitter
@@ -31,7 +31,7 @@ def peak() -> tuple[nn.Sequential, Interval, float]:
     return net, Interval(torch.zeros(1, 2), torch.ones(1, 2)), float((z[:, 1] - z[:, 0]).max())
 
 
-def searched(net: nn.Sequential, box: Interval, levels: list[float], mode: Soundness) -> tuple[Tree, HalfSearch]:
+def searched(net: nn.Sequential, box: Interval, levels: list[float], mode: Soundness) -> tuple[Tree, HalfSplitter]:
     """Prove by halves alone that the difference of outputs stays below each of some levels."""
     cases = Cases.over(box, torch.tensor([[[-1.0, 1.0]]]).expand(len(levels), 1, 2), -torch.tensor(levels).unsqueeze(1))
 
@@ -46,8 +46,8 @@ def searched(net: nn.Sequential, box: Interval, levels: list[float], mode: Sound
         rest = 0, question, workspace, Options(), tree
         program = workspace.program(box.lower)
         reduced = SignSplitter.over(program, box, mode, *rest).reduced
-        search = HalfSearch(reduced, torch.arange(len(levels)), lambda part: SignSplitter(part, *rest, False), tree)
-        search.finish()
+        search = HalfSplitter(reduced, torch.arange(len(levels)), lambda part: SignSplitter(part, *rest, False), tree)
+        search.finish(search.roots())
     return tree, search
 
 
@@ -55,7 +55,7 @@ def searched(net: nn.Sequential, box: Interval, levels: list[float], mode: Sound
 def test_halves_prove_what_holds_and_nothing_else(monkeypatch: pytest.MonkeyPatch, mode: Soundness) -> None:
     """Without the usual splits and demands of cases: every sub-problem is a half; what cannot be cut ends by splits."""
     monkeypatch.setattr(halves, "NEAR", -math.inf)
-    monkeypatch.setattr(HalfSearch, "_refuted", lambda *_: False)
+    monkeypatch.setattr(HalfSplitter, "_refuted", lambda *_: False)
     net, box, top = peak()
     tree, search = searched(net, box, [top + 0.05, top + 0.5], mode)
     assert bool((tree.settled <= 0).all()) and tree.witness is None
@@ -70,18 +70,18 @@ def test_cases_are_refuted_by_what_they_demand_only_if_nothing_makes_them_hold(
 ) -> None:
     monkeypatch.setattr(halves, "NEAR", -math.inf)
     net, box, top = peak()
-    told, real = list[bool](), HalfSearch._refuted
+    told, real = list[bool](), HalfSplitter._refuted
 
-    def watched(self: HalfSearch, *args: Any) -> bool:
+    def watched(self: HalfSplitter, *args: Any) -> bool:
         told.append(real(self, *args))
         return told[-1]
 
-    monkeypatch.setattr(HalfSearch, "_refuted", watched)
+    monkeypatch.setattr(HalfSplitter, "_refuted", watched)
     tree, search = searched(net, box, [top + 0.02, top + 0.1, top + 0.4], mode)
     assert bool((tree.settled <= 0).all()) and any(told), "it was of use"
-    monkeypatch.setattr(HalfSearch, "_refuted", lambda *_: False)
+    monkeypatch.setattr(HalfSplitter, "_refuted", lambda *_: False)
     assert len(search.bounds) < len(searched(net, box, [top + 0.02, top + 0.1, top + 0.4], mode)[1].bounds)
-    monkeypatch.setattr(HalfSearch, "_refuted", watched)
+    monkeypatch.setattr(HalfSplitter, "_refuted", watched)
     told.clear()
     tree, _ = searched(net, box, [top - 0.02], mode)
     assert told and (tree.witness is not None or float(tree.settled[0]) > 0)
@@ -91,11 +91,11 @@ def test_cases_are_refuted_by_what_they_demand_only_if_nothing_makes_them_hold(
 def test_no_half_and_no_open_case_is_lost(monkeypatch: pytest.MonkeyPatch, near: float) -> None:
     """Every execution of the whole is one of a half's, and every case that is open goes on in both."""
     monkeypatch.setattr(halves, "NEAR", near)
-    monkeypatch.setattr(HalfSearch, "_refuted", lambda *_: False)
+    monkeypatch.setattr(HalfSplitter, "_refuted", lambda *_: False)
     net, box, top = peak()
-    cut, real = list[int](), HalfSearch._halves
+    cut, real = list[int](), HalfSplitter.halves
 
-    def recorded(self: HalfSearch, half: Half) -> list[Half]:
+    def recorded(self: HalfSplitter, half: Half) -> list[Half]:
         found, before = real(self, half), signs_of(half.reduced)
         if found:
             one, other = (signs_of(each.reduced) for each in found)
@@ -106,7 +106,7 @@ def test_no_half_and_no_open_case_is_lost(monkeypatch: pytest.MonkeyPatch, near:
             cut.append(len(found[0].cases))
         return found
 
-    monkeypatch.setattr(HalfSearch, "_halves", recorded)
+    monkeypatch.setattr(HalfSplitter, "halves", recorded)
     tree, _ = searched(net, box, [top + 0.02, top + 0.03, top + 2.0], Soundness.REAL)
     assert bool((tree.settled <= 0).all())
     assert near > 0 or max(cut) >= 2
@@ -130,7 +130,8 @@ def test_what_time_leaves_open_is_not_proved() -> None:
     with Workspace(net) as workspace, torch.no_grad():
         rest = 0, question, workspace, Options(), tree
         reduced = SignSplitter.over(workspace.program(box.lower), box, Soundness.REAL, *rest).reduced
-        HalfSearch(reduced, torch.arange(1), lambda part: SignSplitter(part, *rest, False), tree).finish()
+        search = HalfSplitter(reduced, torch.arange(1), lambda part: SignSplitter(part, *rest, False), tree)
+        search.finish(search.roots())
     assert math.isinf(float(tree.settled[0])) and float(tree.settled[0]) > 0
 
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from surebound.search import rule
-from surebound.search.branch_and_bound import Options, search
+from surebound.search.branch_and_bound import Options
+from surebound.search.complete import search
 from surebound.search.question import Cases, Finding, Proof, Question
 from surebound.search.rule import INPUTS, SIGNS, Budget
 from surebound.search.workspace import Workspace

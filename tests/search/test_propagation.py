@@ -17,7 +17,8 @@ from surebound.bounds.reduced.targets import Targets
 from surebound.graph import program_of
 from surebound.interval import Interval
 from surebound.numerics import Soundness, float_up, strictly_above
-from surebound.search.branch_and_bound import Options, search
+from surebound.search.branch_and_bound import Options
+from surebound.search.complete import search
 from surebound.search.question import Cases, Finding, Proof
 from surebound.search.rule import SIGNS
 from surebound.search.signs import inequalities, propagation, ranges

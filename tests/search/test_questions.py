@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from surebound.interval import Interval
 from surebound.numerics import Soundness, strictly_above
-from surebound.search import branch_and_bound
-from surebound.search.branch_and_bound import Options, Tree, search
+from surebound.search import complete
+from surebound.search.branch_and_bound import Options, Tree
+from surebound.search.complete import search
 from surebound.search.question import Cases, Finding, Proof, Question
 from surebound.search.rule import INPUTS, SIGNS, Budget
 from surebound.search.signs.domains import Domains
@@ -142,7 +143,7 @@ def test_an_open_box_is_not_overwritten_by_a_proved_one(monkeypatch: pytest.Monk
         0: Finding(torch.tensor([0.5]).double(), Proof.DEPLOYED),
         1: Finding(torch.tensor([-1.0]).double()),
     }
-    monkeypatch.setattr(branch_and_bound._Search, "_group", lambda self, number, *_: answers[number])
+    monkeypatch.setattr(complete, "decide_by_signs", lambda number, *_: answers[number])
     cases = Cases(
         torch.ones(2, 1, 2),
         torch.zeros(2, 1).double(),
@@ -198,13 +199,13 @@ def test_no_network_is_reduced_after_the_time(monkeypatch: pytest.MonkeyPatch) -
     """Of many boxes, those whose turn never came stay open."""
     clock, reduced = [0.0], list[int]()
 
-    def slow(self: object, number: int, *_: object) -> Finding:
+    def slow(number: int, *_: object) -> Finding:
         reduced.append(number)
         clock[0] += 100.0
         return Finding(torch.tensor([-1.0]).double(), Proof.DEPLOYED)
 
-    monkeypatch.setattr(branch_and_bound._Search, "_group", slow)
-    monkeypatch.setattr(branch_and_bound, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(complete, "decide_by_signs", slow)
+    monkeypatch.setattr(complete, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     c, ends = torch.ones(3, 1, 2), (torch.zeros(3, 2), torch.ones(3, 2))
     cases = Cases(c, torch.zeros(3, 1).double(), *ends, torch.arange(3))
     with Workspace(tiny_net([2, 4, 2], 0)) as workspace:

@@ -14,7 +14,8 @@ from surebound.graph import program_of
 from surebound.interval import Interval
 from surebound.numerics import Soundness
 from surebound.search import mixing
-from surebound.search.branch_and_bound import Tree, _better
+from surebound.search.branch_and_bound import Tree
+from surebound.search.complete import _better
 from surebound.search.inputs import Boxes, InputSplitter, _cut
 from surebound.search.question import Cases, Finding, Proof, Question
 from surebound.search.rule import Budget

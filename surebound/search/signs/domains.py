@@ -20,6 +20,11 @@ class Domains:
     upper: Tensor  # (N,) float64: sound upper bounds of the case's smallest row
     rounding: Tensor  # (N,) float64: how much of them is the rounding of the network and of its reduction
 
+    @property
+    def urgency(self) -> Tensor:
+        """Take the most suspicious first: (N,)."""
+        return self.upper - self.rounding
+
     def __len__(self) -> int:
         return len(self.case)
 

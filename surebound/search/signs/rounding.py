@@ -7,15 +7,11 @@ rounding is left to pay.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from surebound.bounds.reduced.network import Reduced
 from surebound.numerics import Soundness
-
-if TYPE_CHECKING:
-    from surebound.search.branch_and_bound import Pool, Tree
+from surebound.search.branch_and_bound import Bounded, Tree
 
 #: Rounds in a row that left nothing but rounding.
 _ROUNDS = 2
@@ -31,7 +27,7 @@ class RoundingInTheWay:
         self._any = mode is not Soundness.NONE and reduced.lower.dtype != torch.float64 and not reduced.wide
         self._tree, self._seconds, self._rounds = tree, seconds, 0
 
-    def pays(self, pool: Pool) -> bool:
+    def pays(self, pool: Bounded) -> bool:
         """Say, before each round, whether rows in float64 are worth their cost."""
         if not self._any or self._tree.left < _ROOM * self._seconds:
             return False

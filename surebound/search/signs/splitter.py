@@ -126,6 +126,10 @@ class SignSplitter:
             self.propagation.prepare(found)
         return found
 
+    def goes_on(self, pool: Domains, tree: Tree) -> bool:
+        """Say, before each round, whether there is a reason to go on."""
+        return tree.goes_on(pool)
+
     def join(self, parts: Sequence[Domains]) -> Domains:
         """Join several pools into one."""
         return Domains.cat(list(parts))

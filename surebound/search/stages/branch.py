@@ -6,7 +6,8 @@ import dataclasses
 from typing import ClassVar
 
 from surebound.errors import BoundError, InputError, UnsupportedOperatorError
-from surebound.search.branch_and_bound import Options, search
+from surebound.search.branch_and_bound import Options
+from surebound.search.complete import search
 from surebound.search.question import Finding, Questions, nothing
 from surebound.search.rule import SPLITS
 from surebound.search.stages.base import Stage
@@ -21,7 +22,7 @@ class BranchAndBound(Stage):
     Few inputs are split themselves (search/rule.py), unless ``splits`` names what to split, in order.
     Sound for the deployed network, or over the reals where only rounding forbids that; complete for ReLU networks but
     for margins within rounding of 0.
-    Wang et al. 2021; see search/branch_and_bound.py.
+    Wang et al. 2021; see search/complete.py.
     """
 
     name: ClassVar[str] = "branch-and-bound"
