@@ -16,11 +16,9 @@ from pathlib import Path
 
 from surebound.certificates.directory import NETWORK, missing
 from surebound.certificates.files import network_digest
-from surebound.checker.checker import LARGEST_FILE, Rejected, unpack
-from surebound.errors import InputError
-
-#: More members, or more bytes of all of them together, are refused.
-MOST_FILES, MOST_BYTES = 1_000_000, 1 << 36
+from surebound.certificates.packs import CERTIFICATE, PACK, Held, held
+from surebound.certificates.zips import Zip
+from surebound.checker.checker import unpack
 
 NETWORKS, MANIFEST, ONNX = "networks/", "manifest.json", "network.onnx"
 
@@ -31,17 +29,19 @@ class StoredCertificate:
 
     place: Path
     name: str
+    held: Held | None = None  # in which file of the directory
 
     def read(self) -> tuple[bytes, bytes]:
         """Return the certificate and the network that it is about; empty if that is not there."""
         if not self.place.is_dir():
             return _archive(self.place).read(self.name)
         file = self.place / self.name
+        where = self.held or held(file.parent).get(file.name) or Held(file, file.name)
         network = file.parent / NETWORK
         if not network.is_file():
-            return file.read_bytes(), b""
+            return where.read_bytes(), b""
         about = network.stat()
-        return file.read_bytes(), _content(network, about.st_mtime_ns, about.st_size)
+        return where.read_bytes(), _content(network, about.st_mtime_ns, about.st_size)
 
 
 @functools.lru_cache(1)
@@ -53,7 +53,10 @@ def _content(file: Path, changed: int, size: int) -> bytes:
 def entries(place: Path) -> list[StoredCertificate]:
     """Return the certificates of a directory or an archive, by name."""
     if place.is_dir():
-        return [StoredCertificate(place, path.relative_to(place).as_posix()) for path in sorted(place.rglob("*.cert"))]
+        folders = sorted({path.parent for end in (CERTIFICATE, PACK) for path in place.rglob(f"*{end}")})
+        found = [(folder, each) for folder in folders for each in held(folder).values()]
+        named = (((folder / each.name).relative_to(place).as_posix(), each) for folder, each in found)
+        return [StoredCertificate(place, name, each) for name, each in sorted(named, key=lambda pair: pair[0])]
     return [StoredCertificate(place, name) for name in sorted(_archive(place).members) if name.endswith(".cert")]
 
 
@@ -86,34 +89,10 @@ def pack_archive(place: Path, archive: Path, names: Iterable[str] | None = None,
     return len(chosen)
 
 
-class _Archive:
+class _Archive(Zip):
     """An archive that is open for reading."""
 
-    def __init__(self, path: Path) -> None:
-        try:
-            self._file = zipfile.ZipFile(path)
-        except (OSError, zipfile.BadZipFile) as error:
-            raise InputError(f"{path} is neither a directory nor an archive of certificates: {error}") from error
-        self._last = "", b""  # the digest and the content of the network read last
-        found = self._file.infolist()
-        self.members = {info.filename: info for info in found}
-        if len(found) > MOST_FILES or sum(info.file_size for info in found) > MOST_BYTES:
-            raise InputError(f"{path} holds {len(found):,} files, or more bytes than {MOST_BYTES >> 30} GiB; refused")
-        if len(self.members) < len(found):
-            raise InputError(f"{path} holds two files of one name; an archive that `surebound check` wrote has none")
-
-    def member(self, name: str) -> bytes:
-        """Return the content of a member, or nothing if it is not there; Rejected if it is damaged or too large."""
-        if name not in self.members:
-            return b""
-        try:
-            with self._file.open(self.members[name]) as stream:
-                content = stream.read(LARGEST_FILE + 1)
-        except Exception as error:  # damaged, encrypted, packed in a way that nobody knows
-            raise Rejected(f"unreadable in its archive: {error}") from None
-        if len(content) > LARGEST_FILE:
-            raise Rejected("too large")
-        return content
+    _last = "", b""  # the digest and the content of the network read last
 
     def read(self, name: str) -> tuple[bytes, bytes]:
         """Return a certificate and the network that it names."""

@@ -39,6 +39,6 @@ def checked_files(directory: Path) -> dict[str, str]:
         return {}
 
 
-def is_checked(directory: Path, name: str, noted: Mapping[str, str]) -> bool:
-    """Is a certificate still the file that was checked?"""
-    return name in noted and noted[name] == digest_of((directory / name).read_bytes())
+def is_checked(name: str, content: bytes, noted: Mapping[str, str]) -> bool:
+    """Is a certificate still what was checked under its name?"""
+    return name in noted and noted[name] == digest_of(content)

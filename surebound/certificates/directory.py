@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
 from torch import Tensor
 
+from surebound.certificates.asked import AskedLabel
 from surebound.certificates.evidence import Evidences
 from surebound.certificates.files import opened
+from surebound.certificates.packs import CERTIFICATE, FEWEST, PACK, Held, drop, held, write_pack, write_whole
 from surebound.certificates.write import Arrays, Claims, Uncertified
+from surebound.checker import Rejected
 from surebound.errors import GraphError, InputError, StoreError
 from surebound.graph import Program
-from surebound.numerics import exact_fraction
-from surebound.region import LinfBall
 
 NETWORK = "network.net"
 
@@ -41,47 +42,59 @@ class CertificateDirectory:
         network = path / NETWORK
         if network.exists() and network.read_bytes() != self._claims.network:
             raise StoreError(f"{path} holds certificates of another network; choose another directory")
-        _write(network, self._claims.network)
+        write_whole(network, self._claims.network)
+        self._held = held(path)
+        self._waiting: dict[str, bytes] | None = None  # what is written together, by file name
 
-    def file(self, name: str) -> Path:
-        """Return where the certificate of that name is."""
-        return self.path / f"{name}.cert"
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Write the certificates that come within at its end: in one pack, if they are many."""
+        self._waiting = {}
+        try:
+            yield
+            written = self._waiting
+        finally:
+            self._waiting = None
+        if len(written) >= FEWEST:
+            pack = write_pack(self.path, written)
+            self._note({name: Held(pack, name) for name in written})
+        else:
+            for name, content in written.items():
+                self._write(name, content)
 
-    def certifies(self, name: str, ball: LinfBall, label: int, claim: str) -> bool:
-        """Is the certificate of that name there, and about this ball of one image, label, answer and network?"""
-        question, arrays = _label_question(ball, label)
+    def certifies(self, name: str, asked: AskedLabel, claim: str) -> bool:
+        """Is the certificate of that name there, and about this question, this answer and this network?"""
+        question, arrays = asked.question()
         return self._is_about(name, {**question, "claim": claim, "network": self._claims.digest}, arrays)
 
     def _is_about(self, name: str, header: Mapping[str, Any], arrays: Arrays) -> bool:
+        place = self._held.get(name + CERTIFICATE)
         try:
-            found, numbers = opened(self.file(name).read_bytes())
-        except (OSError, InputError):
+            found, numbers = opened(b"" if place is None else place.read_bytes())
+        except (OSError, InputError, Rejected):
             return False
         same = all(found.get(key) == value for key, value in header.items())
         return same and all(np.array_equal(numbers.get(key, np.nan), value) for key, value in arrays.items())
 
-    def label_proved(self, name: str, ball: LinfBall, label: int, mode: str, evidence: Evidences) -> bool:
-        """Write the certificate that a label stays the largest output in a ball (of one image), if there can be one."""
-        question, arrays = _label_question(ball, label)
+    def label_proved(self, name: str, asked: AskedLabel, mode: str, evidence: Evidences) -> bool:
+        """Write the certificate that a label stays the largest output, if there can be one."""
+        question, arrays = asked.question()
+        others = tuple((case - (case > asked.label), each) for case, each in evidence if case != asked.label)
+        return self._keep(name, lambda: self._claims.robust(question, arrays, mode, others, asked.ends), asked)
 
-        def whole() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-            box = ball.interval()
-            return box.lower.flatten().double().numpy(), box.upper.flatten().double().numpy()
+    def labels_refuted(self, found: Sequence[tuple[str, AskedLabel, Tensor]]) -> None:
+        """Write the certificates of counterexamples: names, questions, and the points (C, H, W)."""
+        if not found:
+            return
+        points = torch.stack([point for *_, point in found]).detach().cpu().numpy()
+        for (name, asked, _), point, outputs in zip(found, points, self._claims.outputs(points), strict=True):
+            falsified = functools.partial(self._claims.falsified, *asked.question(), point, outputs)
+            self._keep(name, falsified, asked)
 
-        others = tuple((case - (case > label), each) for case, each in evidence if case != label)
-        return self._keep(name, lambda: self._claims.robust(question, arrays, mode, others, whole), ball, label)
-
-    def label_refuted(self, name: str, ball: LinfBall, label: int, witness: Tensor) -> bool:
-        """Write the certificate of a counterexample."""
-        question, arrays = _label_question(ball, label)
-        point = witness.detach().cpu().numpy()
-        return self._keep(name, lambda: self._claims.falsified(question, arrays, point), ball, label)
-
-    def label_open(self, name: str, ball: LinfBall, label: int, why: str) -> bool:
+    def label_open(self, name: str, asked: AskedLabel, why: str) -> bool:
         """Note that a verdict on a label has no certificate, and why; always False. A file of another question goes."""
-        question, arrays = _label_question(ball, label)
-        if self.file(name).exists() and not self._is_about(name, question, arrays):
-            self.file(name).unlink()
+        if name + CERTIFICATE in self._held and not self._is_about(name, *asked.question()):
+            _remove([self._held.pop(name + CERTIFICATE)])
         return self.none(name, why)
 
     def cases_proved(
@@ -105,16 +118,38 @@ class CertificateDirectory:
         note_missing(self.path, name, why)
         return False
 
-    def _keep(
-        self, name: str, make: Callable[[], bytes], ball: LinfBall | None = None, label: int | None = None
-    ) -> bool:
+    def _keep(self, name: str, make: Callable[[], bytes], asked: AskedLabel | None = None) -> bool:
         try:
-            _write(self.file(name), make())
+            content = make()
         except Uncertified as error:
-            if ball is None or label is None:
-                return self.none(name, str(error))
-            return self.label_open(name, ball, label, str(error))
+            return self.none(name, str(error)) if asked is None else self.label_open(name, asked, str(error))
+        if self._waiting is None:
+            self._write(name + CERTIFICATE, content)
+        else:
+            self._waiting[name + CERTIFICATE] = content
         return True
+
+    def _write(self, name: str, content: bytes) -> None:
+        write_whole(self.path / name, content)
+        self._note({name: Held(self.path / name, name)})
+
+    def _note(self, new: Mapping[str, Held]) -> None:
+        """Note where certificates are now, and take away what was there under their names."""
+        old = [self._held[name] for name, now in new.items() if self._held.get(name, now) != now]
+        self._held.update(new)
+        _remove(old)
+
+
+def _remove(old: Iterable[Held]) -> None:
+    """Take certificates away: files, and members of packs, each pack once."""
+    by_file: dict[Path, list[str]] = {}
+    for each in old:
+        by_file.setdefault(each.file, []).append(each.name)
+    for file, names in by_file.items():
+        if file.suffix == PACK:
+            drop(file, names)
+        else:
+            file.unlink(missing_ok=True)
 
 
 def note_missing(path: Path, name: str, why: str) -> None:
@@ -130,31 +165,8 @@ def missing(path: Path) -> dict[str, str]:
         return {}
     lines = (path / MISSING).read_text(encoding="utf-8").splitlines()
     noted = dict(line.split("\t", 1) for line in lines if "\t" in line)
-    return {name: why for name, why in noted.items() if not (path / f"{name}.cert").is_file()}
-
-
-def _label_question(ball: LinfBall, label: int) -> tuple[dict[str, Any], Arrays]:
-    """Return the question whether a label stays the largest output in a ball, as certificates have it."""
-    image: NDArray[np.float32] = ball.x[0].detach().cpu().numpy()
-    ends = None if ball.clip is None else [str(end) for end in _clip_around(image, ball.clip)]
-    return {"label": label, "region": {"kind": "ball", "eps": str(ball.eps), "clip": ends}}, {"center": image}
-
-
-def _clip_around(image: NDArray[np.float32], clip: tuple[float, float]) -> tuple[Fraction, Fraction]:
-    """Return the ends of valid inputs, further out where the image lies beyond them: 0.1 is no float32, and its pixels
-    of 0.1 are above it. The region that was bounded holds them (``LinfBall``)."""
-    low, high = _ends(clip)
-    if not image.size:
-        return low, high
-    least, largest = float(image.min()), float(image.max())
-    # a float is compared with a fraction exactly, and is a fraction of its own only where it is needed
-    return Fraction(least) if least < low else low, Fraction(largest) if largest > high else high
-
-
-@functools.lru_cache(16)
-def _ends(clip: tuple[float, float]) -> tuple[Fraction, Fraction]:
-    low, high = clip
-    return exact_fraction(low, "clip"), exact_fraction(high, "clip")
+    there = held(path) if noted else {}
+    return {name: why for name, why in noted.items() if name + CERTIFICATE not in there}
 
 
 def open_directory(path: Path, program: Program) -> CertificateDirectory:
@@ -163,10 +175,3 @@ def open_directory(path: Path, program: Program) -> CertificateDirectory:
         return CertificateDirectory(path, program)
     except GraphError as error:
         raise GraphError(f"no certificates can be written: {error} (docs/certificates.md lists what can)") from error
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file so that no reader sees half of it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_bytes(content)
-    partial.replace(path)

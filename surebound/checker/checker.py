@@ -1,8 +1,7 @@
-"""Check certificates of robustness with numpy and the standard library alone: python checker.py DIRECTORY [--exact]
+"""Check certificates of robustness with numpy and the standard library alone: python checker.py PLACE [--exact]
 
 A certificate says: for no input of a region does a case of linear rows over a network's outputs hold. This file bounds
-the rows with what the certificate gives and compares the bounds with 0; docs/certificates.md says why that proves the
-claim: numbers in brackets are of its arguments. Nothing of surebound is imported: the two cannot share a mistake.
+the rows with what it gives, and docs/certificates.md says why that proves it, under the numbers that are in brackets.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import hashlib
 import json
 import math
 import sys
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -107,8 +107,7 @@ class Numbers(NamedTuple):
 
     def sizes(self, weight: Array) -> Array:
         """Return |weight|, where those that hardware may read as 0 count more (2)."""
-        size = np.abs(weight)
-        return np.where((size > 0) & (size < 2.0**-126), self.of(FLOOR), size)
+        return np.where(((size := np.abs(weight)) > 0) & (size < 2.0**-126), self.of(FLOOR), size)
 
 
 class Op(NamedTuple):
@@ -143,9 +142,8 @@ def build(given: dict[str, Any], arrays: dict[str, Array], shapes: list[tuple[in
         return Op(inputs, scaled, lambda a: a * factor, bias, size, roundings, always=roundings)
 
     if op == "dense":  # along the last axis
-        weight, bias = array("weight"), array("bias")  # (out, in)
+        weight, bias, size = (w := array("weight")), array("bias"), number.sizes(w)  # (out, in)
         need(weight.ndim == 2 and bias.shape in ((), weight.shape[:1]), f"a matrix {weight.shape}, a bias {bias.shape}")
-        size = number.sizes(weight)
         product = lambda x, absolute: x @ (size if absolute else weight).T  # noqa: E731
         return Op(inputs, product, lambda a: a @ weight, bias, np.abs(bias), weight.shape[1] + 1, weight.shape[0])
     if op in ("conv", "average", "max"):
@@ -231,9 +229,8 @@ class CheckedNetwork:
         for given in header["steps"]:
             step = build(given, arrays, self.shapes, number)
             x = number.of(np.zeros((1, *self.shapes[step.inputs[0]])))
-            x = step.windows(x)[..., 0] if step.windows is not None else x
-            self.shapes.append((x if step.apply is None else step.apply(x, False) + step.bias).shape[1:])
-            self.steps.append(step)
+            y = step.windows(x)[..., 0] if step.windows else step.apply(x, False) + step.bias if step.apply else x
+            self.shapes.append(y.shape[1:]), self.steps.append(step)  # type: ignore[func-returns-value]
         self.relus = [i for i, step in enumerate(self.steps) if step.left is not None]
         self.each = max(1, ROWS_BYTES // (16 * max(map(math.prod, self.shapes))))  # rows that go back together
 
@@ -282,9 +279,8 @@ class CheckedNetwork:
             return apply(self.low[step.inputs[0]], False), apply(self.high[step.inputs[0]], False), 0
         center, radius, size = np.asarray(step.bias), np.asarray(0), np.asarray(step.bias_size + self.floor)
         for value, sign in zip(step.inputs, step.signs, strict=True):
-            low, high = self.low[value], self.high[value]
-            center = center + sign * apply(low / 2 + high / 2, False)
-            radius = radius + apply(high / 2 - low / 2, True)
+            center = center + sign * apply(self.low[value] / 2 + self.high[value] / 2, False)
+            radius = radius + apply(self.high[value] / 2 - self.low[value] / 2, True)
             size = size + apply(self.largest(value), True)
         need(bool((size < OVERFLOW).all()), "sums may overflow")
         error = size * (self.number.network(step.terms) + self.number.own(4 * step.terms + 64, step.always))
@@ -312,8 +308,7 @@ class CheckedNetwork:
         slopes = given[0] / 255.0 if given[0].dtype == np.uint8 else given[0]
         found, every = {}, [self.number.of(v) for v in (slopes, *given[1:4])]
         for number, i in enumerate(self.relus):
-            here = units[:, 0] == number
-            place = units[here, 1]
+            place = units[here := units[:, 0] == number, 1]
             need(len(set(place.tolist())) == len(place) and (place >= 0).all(), "units twice, or before the first")
             found[i] = (place, *(v[:, here] for v in every), given[4])
         return found
@@ -342,11 +337,8 @@ class CheckedNetwork:
                 a = a + waiting[to]
             waiting[to] = a
 
-        for i in range(value - 1, -1, -1):
-            step, a = self.steps[i], waiting.pop(i + 1, None)
-            if a is None:
-                continue
-            x = step.inputs[0]
+        for i in filter(lambda i: i + 1 in waiting, range(value - 1, -1, -1)):  # rows may arrive there meanwhile
+            step, a, x = self.steps[i], waiting.pop(i + 1), self.steps[i].inputs[0]
             if step.adjoint is not None:
                 if step.terms:
                     pay(np.abs(a), self.size[i], number.network(step.terms))
@@ -560,16 +552,26 @@ def _checked(header: dict[str, Any], arrays: dict[str, Array], data: bytes, exac
     return "robust", max((float(b) for b in bounds), default=-np.inf), claim.leaves
 
 
+def stored(place: Path) -> list[tuple[str, bytes]]:
+    """Return the certificates and networks of a directory, and of the packs in it, or of an archive, by name."""
+    files = sorted(place.rglob("*.[cn]e*t*")) if place.is_dir() else [place]  # .cert, .net; .certs are packs
+    zips = [zipfile.ZipFile(path) for path in files if zipfile.is_zipfile(path)]
+    inside = [(each.filename, file.open(each).read(LARGEST_FILE)) for file in zips for each in file.infolist()]
+    return inside + [(path.name, path.read_bytes()) for path in files if not zipfile.is_zipfile(path)]
+
+
 def main() -> int:
-    """Check a directory of certificates; 1 if one of them is rejected."""
+    """Check the certificates of a directory or an archive; 1 if one of them is rejected, or if there are none."""
     names, found = [each for each in sys.argv[1:] if each != "--exact"], [0, 0]
-    for path in sorted(Path(names[0] if names else ".").glob("*.cert")):
+    files = stored(Path(names[0] if names else "."))
+    networks = {_network(data, Numbers(False, True)).digest: data for name, data in files if name.endswith(".net")}
+    for name, data in (each for each in files if each[0].endswith((".cert", ".certs"))):
         try:
-            check(path.read_bytes(), (path.parent / "network.net").read_bytes(), "--exact" in sys.argv)
+            check(data, networks[unpack(data)[0]["network"]], "--exact" in sys.argv)
             found[0] += 1
-        except Rejected as error:
+        except Exception as error:  # whatever fails is no proof
             found[1] += 1
-            sys.stdout.write(f"{path.name}: rejected: {error}\n")
+            sys.stdout.write(f"{name}: rejected: {error if isinstance(error, Rejected) else repr(error)}\n")
     sys.stdout.write(f"{found[0]:,} valid, {found[1]:,} rejected\n")
     return int(found[1] > 0 or not found[0])
 

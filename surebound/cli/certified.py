@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 def tell_certificates(decided: int, directory: Path, what: str = "verdicts") -> None:
     """Say how many verdicts have a certificate, why the others have none, and what to do with them."""
-    from surebound.certificates.directory import missing
+    from surebound.certificates.archive import entries
+    from surebound.certificates.directory import MISSING, missing
 
-    folders = sorted({path.parent for path in directory.rglob("*.cert")} | {p.parent for p in directory.rglob("*.txt")})
-    kept = sum(1 for _ in directory.rglob("*.cert"))
-    note(f"certificates: {kept:,} in {directory}, {decided:,} {what}; surebound check {directory}")
+    folders = sorted({path.parent for path in directory.rglob(MISSING)})
+    note(f"certificates: {len(entries(directory)):,} in {directory}, {decided:,} {what}; surebound check {directory}")
     for why, count in Counter(why for folder in folders for why in missing(folder).values()).most_common():
         note(f"no certificate: {count:,}, {why}")
 

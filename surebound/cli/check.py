@@ -154,8 +154,25 @@ def _compare(place: Path, entry: StoredCertificate, onnx: Path | None) -> None:
     typer.echo(f"the network computes what {file.name} does in onnxruntime, at {count} points")
 
 
+def _found(certificate: Path) -> tuple[bytes, bytes]:
+    """Return a certificate by its path, also of one in a pack, and the network that it is about."""
+    from surebound.certificates.archive import StoredCertificate
+    from surebound.certificates.directory import NETWORK
+    from surebound.certificates.packs import held
+
+    folder = certificate.parent
+    found = held(folder).get(certificate.name) if folder.is_dir() else None
+    if found is None and not certificate.is_file():
+        raise InputError(f"{certificate} is no file; give one that `surebound verify --certificates` wrote")
+    if not (folder / NETWORK).is_file():
+        raise InputError(f"{folder / NETWORK} is missing: the network that the certificate is about")
+    return StoredCertificate(folder, certificate.name, found).read()
+
+
 def explain(
-    certificate: Annotated[Path, typer.Argument(help="A file that ends in .cert.", show_default=False)],
+    certificate: Annotated[
+        Path, typer.Argument(help="A name that ends in .cert, as `surebound check` says it.", show_default=False)
+    ],
     picture: Annotated[
         Path | None, typer.Option(help="Draw the trees of splits to this file: .svg, .png or .pdf.")
     ] = None,
@@ -168,19 +185,15 @@ def explain(
 
       surebound explain proofs/00042.eps-1-10.cert --picture tree.svg
     """
-    if not certificate.is_file():
-        raise InputError(f"{certificate} is no file; give one that `surebound verify --certificates` wrote")
     from surebound.certificates.explain import explained, trees
 
-    network = certificate.parent / "network.net"
-    if not network.is_file():
-        raise InputError(f"{network} is missing: the network that the certificate is about")
-    for line in explained(certificate.read_bytes(), network.read_bytes()):
+    content, network = _found(certificate)
+    for line in explained(content, network):
         typer.echo(line)
     if picture is not None:
         from surebound.report.trees import draw_trees
 
-        drawn = trees(certificate.read_bytes())
+        drawn = trees(content)
         if not drawn:
             raise InputError(f"{certificate} has no tree: bounds of the whole region prove it; leave --picture out")
         draw_trees(drawn, picture)

@@ -12,6 +12,7 @@ from typing import Any
 
 from surebound.certificates.checked import checked_files, is_checked
 from surebound.certificates.directory import certificate_name
+from surebound.certificates.packs import CERTIFICATE, held
 from surebound.errors import InputError, RunError
 from surebound.experiment.config import Config
 from surebound.experiment.metrics import read_metrics
@@ -143,12 +144,15 @@ def certified(run: ReportedRun) -> dict[tuple[int, Fraction], list[str]]:
     found: dict[tuple[int, Fraction], list[str]] = {}
     for place in dict.fromkeys(str(request["certificates"]) for request in run.requests if "certificates" in request):
         directory = Path(place)
-        noted = checked_files(directory)
+        noted, there = checked_files(directory), held(directory) if directory.is_dir() else {}
         for r in run.records:
-            file = directory / f"{certificate_name(r.index, r.eps)}.cert"
-            if r.verdict.status.decided and file.is_file() and not of_another_question(file.read_bytes(), r):
-                state = "checked" if is_checked(directory, file.name, noted) else "not checked"
-                found[r.index, r.eps] = [state, file.absolute().as_uri()]
+            place = there.get(f"{certificate_name(r.index, r.eps)}{CERTIFICATE}")
+            if not r.verdict.status.decided or place is None:
+                continue
+            content = place.read_bytes()
+            if not of_another_question(content, r):
+                state = "checked" if is_checked(place.name, content, noted) else "not checked"
+                found[r.index, r.eps] = [state, place.uri()]
     return found
 
 

@@ -8,9 +8,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from surebound.certificates.asked import AskedLabel
 from surebound.certificates.directory import CertificateDirectory, certificate_name, missing, open_directory
 from surebound.errors import InputError, RegionError, StoreError
 from surebound.graph import forward, program_of
@@ -174,13 +177,14 @@ class _Verification:
             if each.index not in wanted or not status.decided or name in tried:
                 continue
             # A file of that name may be another image's, or of another clip range.
-            if not kept.certifies(name, self._ball(each), each.label, status.value):
+            if not kept.certifies(name, self._asked(each), status.value):
                 found.add(each.index)
         return found
 
-    def _ball(self, record: Record) -> LinfBall:
-        """Return the region of a record, where certificates are wanted."""
-        return LinfBall(self.images[record.index : record.index + 1], record.eps, self.work.setting.clip)
+    def _asked(self, record: Record) -> AskedLabel:
+        """Return the question of a record, where certificates are wanted."""
+        image: NDArray[np.float32] = self.images[record.index].detach().cpu().numpy()
+        return AskedLabel(image, record.label, record.eps, self.work.setting.clip)
 
     def _settle(
         self, executor: Executor, radius: Fraction, done: set[int], elsewhere: Callable[[int], bool]
@@ -190,8 +194,7 @@ class _Verification:
         for records in UnitSchedule(self.work.cascade, executor, elsewhere).run(self._examples(radius, done)):
             count += len(records)
             if self.certificates is not None:
-                for record in records:
-                    self._certify(record, self.certificates)
+                self._certify(records, self.certificates)
             yield records
             self._report(radius, records, count)
 
@@ -204,16 +207,20 @@ class _Verification:
     def _digest(self, index: int) -> str:
         return example_hash(self.images[index], int(self.labels[index]))
 
-    def _certify(self, record: Record, kept: CertificateDirectory) -> None:
-        """Write the certificate of a verdict, if it has one."""
-        verdict, name, ball = record.verdict, certificate_name(record.index, record.eps), self._ball(record)
-        if verdict.witness is not None:
-            kept.label_refuted(name, ball, record.label, verdict.witness)
-        elif verdict.status is Status.ROBUST and record.proof is None:
-            kept.label_open(name, ball, record.label, "proved within a solver's tolerance only")
-        elif verdict.status is Status.ROBUST and record.proof is not None:
-            mode, evidence = record.proof
-            kept.label_proved(name, ball, record.label, mode.mode, evidence)
+    def _certify(self, records: Sequence[Record], kept: CertificateDirectory) -> None:
+        """Write the certificates of verdicts that have one, before anybody is told of them."""
+        with kept.together():
+            refuted = list[tuple[str, AskedLabel, Tensor]]()
+            for record in records:
+                verdict, name, asked = record.verdict, certificate_name(record.index, record.eps), self._asked(record)
+                if verdict.witness is not None:
+                    refuted.append((name, asked, verdict.witness))
+                elif verdict.status is Status.ROBUST and record.proof is None:
+                    kept.label_open(name, asked, "proved within a solver's tolerance only")
+                elif verdict.status is Status.ROBUST and record.proof is not None:
+                    mode, evidence = record.proof
+                    kept.label_proved(name, asked, mode.mode, evidence)
+            kept.labels_refuted(refuted)
 
     def _report(self, radius: Fraction, records: list[Record], done: int) -> None:
         if self.progress is not None:

@@ -33,7 +33,7 @@ def compare_network(network: bytes, model: Model, points: Iterable[NDArray[np.fl
     for x in chosen:
         if x.size != size:
             raise GraphError(f"{model.source} takes {size} numbers, the network of the certificates {x.size}")
-        low, high = point_bounds(network, x)
+        low, high = (ends[0] for ends in point_bounds(network, x[None]))
         (z,) = session.run({given.name: x.reshape(shape)}).values()
         z = z.reshape(-1).astype(np.float64)
         if z.shape != low.shape or not bool(((low <= z) & (z <= high)).all()):

@@ -12,6 +12,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import surebound as sb
+from surebound.certificates.asked import AskedLabel
 from surebound.certificates.directory import CertificateDirectory, certificate_name, missing
 from surebound.certificates.explain import explained
 from surebound.certificates.files import pack
@@ -92,11 +93,12 @@ def test_a_certificate_of_another_question_is_not_taken_for_ones_own(tmp_path: P
             assert of_another_question(other.read_bytes(), record)
     # what cannot be certified leaves no other question's file under its name
     directory = CertificateDirectory(kept, program_of(net, first))
-    name, ball = certificate_name(0, Fraction(1, 100)), sb.LinfBall(second[:1], "1/100", (-1, 2))
-    directory.label_open(name, ball, int(labels[0]), "too hard")
-    assert directory.file(name).exists()
-    directory.label_open(name, sb.LinfBall(first[:1], "1/100", (0, 1)), 0, "too hard")
-    assert not directory.file(name).exists() and missing(kept)[name] == "too hard"
+    eps = Fraction(1, 100)
+    name, own = certificate_name(0, eps), AskedLabel(second[0].numpy(), int(labels[0]), eps, (-1, 2))
+    directory.label_open(name, own, "too hard")
+    assert (kept / f"{name}.cert").exists()
+    directory.label_open(name, AskedLabel(first[0].numpy(), 0, eps, (0, 1)), "too hard")
+    assert not (kept / f"{name}.cert").exists() and missing(kept)[name] == "too hard"
 
 
 def test_a_directory_belongs_to_one_network(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import torch
 from typer.testing import CliRunner, Result
 
 import surebound as sb
+from surebound.certificates.packs import Held
 from surebound.cli import build_app
 from surebound.errors import InputError
 from surebound.report.explore.content import image_json, index_json, ranges_json
@@ -120,27 +121,28 @@ def test_trees_have_the_leaves_that_the_checker_counts(subject: Subject) -> None
 
 
 def test_a_damaged_certificate_is_rejected(subject: Subject, tmp_path: Path) -> None:
-    path = next(p for r in subject.run.records if (p := subject.certificate(r.index, r.eps)) is not None)
-    shutil.copy(path.with_name("network.net"), tmp_path)
-    content = bytearray(path.read_bytes())
+    found = next(p for r in subject.run.records if (p := subject.certificate(r.index, r.eps)) is not None)
+    shutil.copy(found.file.with_name("network.net"), tmp_path)
+    content = bytearray(found.read_bytes())
     content[-20] ^= 1
-    (tmp_path / path.name).write_bytes(content)
-    assert certificate_json(tmp_path / path.name)["state"] == "rejected"
+    (tmp_path / found.name).write_bytes(content)
+    damaged = Held(tmp_path / found.name, found.name)
+    assert certificate_json(damaged)["state"] == "rejected"
     (tmp_path / "network.net").unlink()
-    assert certificate_json(tmp_path / path.name)["state"] == "unchecked"
+    assert certificate_json(damaged)["state"] == "unchecked"
 
 
 def test_a_certificate_of_another_image_is_not_shown(subject: Subject, tmp_path: Path) -> None:
     first, second = (r for r in list(subject.run.records)[:2] if subject.certificate(r.index, r.eps) is not None)
     own, other = (subject.certificate(r.index, r.eps) for r in (first, second))
     assert own is not None and other is not None
-    shutil.copy(other, tmp_path / own.name)
+    (tmp_path / own.name).write_bytes(other.read_bytes())
     moved = dataclasses.replace(subject, certificates=tmp_path)
     assert moved.certificate(first.index, first.eps) is None
     run = dataclasses.replace(subject.run, requests=({"certificates": str(tmp_path)},))
     assert certified_files(run) == {}
-    shutil.copy(own, tmp_path / own.name)
-    assert moved.certificate(first.index, first.eps) == tmp_path / own.name
+    (tmp_path / own.name).write_bytes(own.read_bytes())
+    assert moved.certificate(first.index, first.eps) == Held(tmp_path / own.name, own.name)
     assert list(certified_files(run)) == [(first.index, first.eps)]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from surebound.certificates.directory import NETWORK
 from surebound.certificates.files import opened
+from surebound.certificates.packs import Held
 from surebound.checker import Rejected, check
 from surebound.errors import InputError
 
@@ -19,10 +20,10 @@ MOST_BYTES = 65_536
 MOST_NEURONS = 12
 
 
-def certificate_json(path: Path, *, attach: bool = False) -> dict[str, Any]:
+def certificate_json(held: Held, *, attach: bool = False) -> dict[str, Any]:
     """Return what a certificate says, for the page; ``attach``: with the file itself, if it is small."""
-    content = path.read_bytes()
-    found: dict[str, Any] = {"file": path.name, "bytes": len(content), **_state(content, path.parent / NETWORK)}
+    content, network = held.read_bytes(), held.file.parent / NETWORK
+    found: dict[str, Any] = {"file": held.name, "bytes": len(content), **_state(content, network)}
     try:
         header, arrays = opened(content)
         found |= {"claim": header["claim"], "mode": header["mode"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from surebound.certificates.directory import certificate_name
+from surebound.certificates.packs import CERTIFICATE, Held, held
 from surebound.errors import InputError, SureboundError
 from surebound.experiment.target import load_target
 from surebound.graph import forward
@@ -62,13 +64,17 @@ class Subject:
         with torch.no_grad():
             return forward(self.model, x[None])[0]
 
-    def certificate(self, index: int, eps: Fraction) -> Path | None:
+    @functools.cached_property
+    def _held(self) -> dict[str, Held]:
+        return {} if self.certificates is None else held(self.certificates)
+
+    def certificate(self, index: int, eps: Fraction) -> Held | None:
         """Return the certificate of a verdict, if there is one, and not another's under its name."""
         record = self.records.get(index, {}).get(eps)
-        if self.certificates is None or record is None:
+        if record is None:
             return None
-        path = self.certificates / f"{certificate_name(index, eps)}.cert"
-        return path if path.is_file() and not of_another_question(path.read_bytes(), record) else None
+        found = self._held.get(f"{certificate_name(index, eps)}{CERTIFICATE}")
+        return found if found is not None and not of_another_question(found.read_bytes(), record) else None
 
 
 def open_subject(
