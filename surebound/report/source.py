@@ -146,13 +146,13 @@ def certified(run: ReportedRun) -> dict[tuple[int, Fraction], list[str]]:
         directory = Path(place)
         noted, there = checked_files(directory), held(directory) if directory.is_dir() else {}
         for r in run.records:
-            place = there.get(f"{certificate_name(r.index, r.eps)}{CERTIFICATE}")
-            if not r.verdict.status.decided or place is None:
+            lies = there.get(f"{certificate_name(r.index, r.eps)}{CERTIFICATE}")
+            if not r.verdict.status.decided or lies is None:
                 continue
-            content = place.read_bytes()
+            content = lies.read_bytes()
             if not of_another_question(content, r):
-                state = "checked" if is_checked(place.name, content, noted) else "not checked"
-                found[r.index, r.eps] = [state, place.uri()]
+                state = "checked" if is_checked(lies.name, content, noted) else "not checked"
+                found[r.index, r.eps] = [state, lies.uri()]
     return found
 
 
