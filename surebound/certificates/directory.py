@@ -18,7 +18,6 @@ from surebound.certificates.evidence import Evidences
 from surebound.certificates.files import opened
 from surebound.certificates.packs import CERTIFICATE, FEWEST, PACK, Held, drop, held, write_pack, write_whole
 from surebound.certificates.write import Arrays, Claims, Uncertified
-from surebound.checker import Rejected
 from surebound.errors import GraphError, InputError, StoreError
 from surebound.graph import Program
 
@@ -71,7 +70,7 @@ class CertificateDirectory:
         place = self._held.get(name + CERTIFICATE)
         try:
             found, numbers = opened(b"" if place is None else place.read_bytes())
-        except (OSError, InputError, Rejected):
+        except (OSError, InputError):
             return False
         same = all(found.get(key) == value for key, value in header.items())
         return same and all(np.array_equal(numbers.get(key, np.nan), value) for key, value in arrays.items())

@@ -35,11 +35,14 @@ class Held:
     name: str
 
     def read_bytes(self) -> bytes:
-        """Return the certificate; OSError or Rejected if it cannot be read, nothing if a pack is none."""
+        """Return the certificate, or nothing if a pack is damaged: the checker rejects that."""
         if self.file.suffix != PACK:
             return self.file.read_bytes()
         pack = _opened(self.file)
-        return b"" if pack is None else pack.member(self.name)
+        try:
+            return b"" if pack is None else pack.member(self.name)
+        except Rejected:
+            return b""
 
     def uri(self) -> str:
         """Return its address: of a member the pack's, and its name in it."""

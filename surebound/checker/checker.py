@@ -271,7 +271,7 @@ class CheckedNetwork:
         heights = ([(side * (f - s * node)).max(0) + side * s * (low + high) / 2 for s in slopes] for side in (-1, 1))
         lines = [np.take_along_axis(slopes, np.argmin(height, 0)[None], 0)[0] for height in heights]
         f, rest, *others = (self.number.of(v) for v in (f, rest, size, node, *lines))
-        bottom, top = ((v + side * rest).reshape(1, *self.shapes[x]) for v, side in ((f.min(0), -1), (f.max(0), 1)))
+        bottom, top = ((v + side * rest).reshape(-1, *self.shapes[x]) for v, side in ((f.min(0), -1), (f.max(0), 1)))
         return bottom, top, (f, rest, *others)
 
     def _affine(self, step: Op, apply: Callable[[Array, bool], Array]) -> tuple[Array, Array, Any]:
