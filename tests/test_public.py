@@ -91,6 +91,16 @@ def test_functions_and_namespaces_do_not_hide_each_other(first: str) -> None:
     assert done.stdout == "IBP PGD Crown train attack verify\n"
 
 
+@pytest.mark.parametrize(
+    "name", ["attack", "compact", "decide", "interval_bounds", "linear_bounds", "verify", "worst_margins"]
+)
+def test_one_shape_of_call(name: str) -> None:
+    """A network, then the region that is asked about; its radius and its valid inputs are the region's own."""
+    given = list(inspect.signature(getattr(sb, name)).parameters)
+    assert given[:2] == ["model", "region"]
+    assert not {"eps", "clip", "domain", "images", "x"} & set(given)
+
+
 def test_what_is_returned_prints_in_one_line() -> None:
     net = nn.Linear(2, 2, bias=False).requires_grad_(False)
     net.weight.copy_(torch.eye(2))

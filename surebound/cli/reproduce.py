@@ -141,11 +141,11 @@ def _bench(
 
 
 def _show(plans: list[WorkPlan], bench: Bench, *, quick: bool) -> None:
-    """The plan as a table; equal work once. Rates are measured for it, except where all of it takes seconds."""
+    """The plan as a table; equal work once. Speeds are measured for it, except where all of it takes seconds."""
     from surebound.reproduction.execute import steps
-    from surebound.reproduction.rate import Rates
+    from surebound.reproduction.rate import Speeds
 
-    rates = None if quick else Rates(bench)
+    rates = None if quick else Speeds(bench)
     found: dict[tuple[str, str, str], Step] = {}
     for plan in plans:
         for step in steps(plan, bench, rates):

@@ -76,11 +76,6 @@ class BatchOrder:
         """The number of full batches in `epochs` epochs."""
         return epochs * self.n // self.batch_size
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Full batches in one epoch, rounded down; `steps` is exact for several."""
-        return self.steps(1)
-
     def epoch(self, step: int) -> int:
         """The epoch, counted from 0, in which the batch of `step` begins."""
         return step * self.batch_size // self.n

@@ -98,7 +98,7 @@ def diagnose(target: Target, radii: Sequence[Fraction] = (), images: int = 8, se
     stability: tuple[Stability, ...] = ()
     costs: tuple[MethodCost, ...] = ()
     if support.supported and bool(right.any()):
-        clock = _Clock(seconds)
+        clock = _Countdown(seconds)
         program = program_of(target.model, x[:1])
         some, truth = x[right], labels[right]
         stability = _stabilities(program, some[:4], chosen, target.clip, clock)
@@ -111,7 +111,7 @@ def diagnose(target: Target, radii: Sequence[Fraction] = (), images: int = 8, se
     )  # fmt: skip
 
 
-class _Clock:
+class _Countdown:
     """Time that a look may take in all."""
 
     def __init__(self, seconds: float) -> None:
@@ -135,7 +135,7 @@ def _examples(target: Target, count: int) -> tuple[Tensor, Tensor, bool]:
 
 
 def _stabilities(
-    program: Program, x: Tensor, radii: Sequence[Fraction], clip: tuple[float, float] | None, clock: _Clock
+    program: Program, x: Tensor, radii: Sequence[Fraction], clip: tuple[float, float] | None, clock: _Countdown
 ) -> tuple[Stability, ...]:
     """Count at every radius over the same images: all, or one where CROWN's own bounds take hundreds of passes."""
     began = time.monotonic()
@@ -147,7 +147,7 @@ def _stabilities(
 
 
 def _stability(
-    program: Program, x: Tensor, eps: Fraction, clip: tuple[float, float] | None, clock: _Clock
+    program: Program, x: Tensor, eps: Fraction, clip: tuple[float, float] | None, clock: _Countdown
 ) -> Stability:
     box = LinfBall(x, eps, clip).interval(Soundness.DEPLOYED)
     loose, units = _unstable(program, box, own=False)
@@ -168,7 +168,7 @@ def _unstable(program: Program, box: Interval, own: bool) -> tuple[float, int]:
     return sum(int(each.sum()) for each in free) / batch, sum(each.numel() for each in free) // batch
 
 
-def _costs(model: nn.Module, region: LinfBall, labels: Tensor, clock: _Clock) -> list[MethodCost]:
+def _costs(model: nn.Module, region: LinfBall, labels: Tensor, clock: _Countdown) -> list[MethodCost]:
     """Try one method after the other, one image each, then all images where there is time."""
     found: list[MethodCost] = []
     for name in TRIED:
@@ -182,7 +182,7 @@ def _costs(model: nn.Module, region: LinfBall, labels: Tensor, clock: _Clock) ->
     return found
 
 
-def _cost(model: nn.Module, name: str, region: LinfBall, labels: Tensor, clock: _Clock) -> MethodCost:
+def _cost(model: nn.Module, name: str, region: LinfBall, labels: Tensor, clock: _Countdown) -> MethodCost:
     def ask(part: slice) -> Tensor:
         with torch.no_grad():
             return proved(worst_margins(model, region[part], labels[part], method=name)).all(1)

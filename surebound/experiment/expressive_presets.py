@@ -19,7 +19,7 @@ from surebound.train.regularise import BoundRegulariser
 
 
 @dataclass(frozen=True)
-class Setting:
+class Tuning:
     """A dataset and a radius: its schedules, and what each method is tuned to."""
 
     data: str
@@ -46,28 +46,28 @@ MNIST_SHORT, MNIST_LONG = Epochs(30, 256, 0, 15, (22, 27)), Epochs(70, 256, 0, 2
 CIFAR_SHORT = Epochs(60, 128, 1, 30, (45, 54))
 SVHN_SHORT = Epochs(40, 128, 1, 20, (30, 36))
 SETTINGS = (
-    Setting(
+    Tuning(
         "mnist", "0.1", 60_000, 1.0, MNIST_SHORT, MNIST_LONG,
         alpha=0.02, mtl_l1=1e-5, mtl_attack=InnerAttack(steps=10),
         size=0.4, sabr_l1=1e-6, sabr_eps=Fraction(1, 10),
         short_attack=InnerAttack(steps=4),  # ten steps are five sixths of the time
     ),
-    Setting(
+    Tuning(
         "mnist", "0.3", 60_000, 1.0, MNIST_SHORT, MNIST_LONG,
         alpha=0.5, mtl_l1=1e-6, mtl_attack=InnerAttack(),
         size=0.9, sabr_l1=2e-6, sabr_eps=Fraction(3, 10),
     ),
-    Setting(
+    Tuning(
         "cifar10", "2-255", 50_000, 4.98, CIFAR_SHORT, Epochs(160, 128, 1, 80, (120, 140)),
         alpha=0.01, mtl_l1=3e-6, mtl_attack=InnerAttack(scale=2.0),
         size=0.1, sabr_l1=1e-6, sabr_eps=Fraction(3, 255),
     ),
-    Setting(
+    Tuning(
         "cifar10", "8-255", 50_000, 4.98, CIFAR_SHORT, Epochs(240, 128, 1, 120, (200, 220)),
         alpha=0.6, mtl_l1=0.0, mtl_attack=InnerAttack(),
         size=0.9, sabr_l1=0.0, sabr_eps=Fraction(8, 255),
     ),
-    Setting(  # nobody published a tuning: that of CIFAR-10 at 2/255, which is nearly the same radius
+    Tuning(  # nobody published a tuning: that of CIFAR-10 at 2/255, which is nearly the same radius
         "svhn", "0.01", 73_257, 5.03, SVHN_SHORT, Epochs(160, 128, 1, 80, (120, 140)),
         alpha=0.01, mtl_l1=3e-6, mtl_attack=InnerAttack(scale=2.0),
         size=0.1, sabr_l1=1e-6, sabr_eps=Fraction(15, 1000),
@@ -86,7 +86,7 @@ def presets() -> Iterator[Config]:
         yield from _nets(setting, sabr, sabr, setting.sabr_eps, setting.sabr_l1)
 
 
-def _nets(setting: Setting, short: Method, long: Method, eps_train: Fraction, l1: float) -> Iterator[Config]:
+def _nets(setting: Tuning, short: Method, long: Method, eps_train: Fraction, l1: float) -> Iterator[Config]:
     for net, model, epochs, rate, method in (
         ("cnn5", "cnn5-half", setting.short, 1e-3, short),
         ("cnn7", "cnn7", setting.published, 5e-4, long),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from surebound.reproduction.bench import Bench
-from surebound.reproduction.rate import Rates
+from surebound.reproduction.rate import Speeds
 from surebound.reproduction.work import Check, Compute, Training, WorkPlan
 
 
@@ -26,7 +26,7 @@ class Step:
         return self.state in ("there", "packaged", "reused")
 
 
-def steps(plan: WorkPlan, bench: Bench, rates: Rates | None = None) -> list[Step]:
+def steps(plan: WorkPlan, bench: Bench, rates: Speeds | None = None) -> list[Step]:
     """Every piece of work with its state; times only if there are `rates` to take them from."""
     return [
         *(_training(t, bench, rates) for t in plan.trainings),
@@ -55,7 +55,7 @@ def execute(plan: WorkPlan, bench: Bench, say: Callable[[str], None] = lambda te
     return True
 
 
-def _training(training: Training, bench: Bench, rates: Rates | None) -> Step:
+def _training(training: Training, bench: Bench, rates: Speeds | None) -> Step:
     where = bench.where(training)
     if where is not None:
         here = where == str(bench.path(training))
@@ -66,7 +66,7 @@ def _training(training: Training, bench: Bench, rates: Rates | None) -> Step:
     return Step("train", training.name, "to continue" if begun else "to do", seconds, training.schedule)
 
 
-def _check(check: Check, bench: Bench, rates: Rates | None) -> Step:
+def _check(check: Check, bench: Bench, rates: Speeds | None) -> Step:
     images = "all" if check.images is None else f"{check.images:,}"
     radii = f"{len(check.radii)} radii" if len(check.radii) > 1 else f"ε {check.radii[0]}"
     note = f"{images} images, {radii}, cascade {check.cascade.name}"

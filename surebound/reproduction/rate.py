@@ -37,8 +37,8 @@ TYPICAL = {
 
 
 @dataclass(eq=False)
-class Rates:
-    """Rates by network, data and method; each is found once."""
+class Speeds:
+    """How fast training and verification go, by network, data and method; each is found once."""
 
     bench: Bench
     _known: dict[str, float] = field(default_factory=dict)

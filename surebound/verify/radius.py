@@ -87,7 +87,7 @@ class RadiusSearch:
         self._key = f"{stages.key}; timeout {timeout}"
         self._jobs, self._progress = jobs, progress
         self._out, self._mix = None if out is None else Path(out) / STORE_NAME, mix
-        self._known = [_Known(self._count + 1) for _ in range(len(self._images))]
+        self._known = [_Bracket(self._count + 1) for _ in range(len(self._images))]
 
     @property
     def found(self) -> tuple[ImageRadius, ...]:
@@ -169,7 +169,7 @@ class RadiusSearch:
             if record.verdict.status.decided or (record.eps, record.index) in open_ones:
                 self._learn(record)
 
-    def _radius(self, index: int, known: _Known) -> ImageRadius:
+    def _radius(self, index: int, known: _Bracket) -> ImageRadius:
         label = int(self._labels[index])
         return ImageRadius(index, label, known.proved, known.broken, known.float_sound, len(known.open))
 
@@ -178,7 +178,7 @@ class RadiusSearch:
             self._progress(sum(known.next() is None for known in self._known), len(self._known))
 
 
-class _Known:
+class _Bracket:
     """One image's state: numbers of radii on the grid, and the exact fractions that they stand for."""
 
     def __init__(self, end: int) -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import surebound as sb
 from surebound.cli import build_app
-from surebound.experiment.doctor import _Clock, _stabilities, diagnose
+from surebound.experiment.doctor import _Countdown, _stabilities, diagnose
 from surebound.experiment.target import Target
 from surebound.graph import program_of
 
@@ -74,7 +74,7 @@ def test_both_counts_of_unstable_relus_are_about_the_same_images() -> None:
     assert int(unstable[0]) != int(unstable.sum()) / 4
     program = program_of(net, x[:1])
     for seconds, images in ((20.0, 4), (0.0, 1)):
-        (found,) = _stabilities(program, x, [Fraction(1, 10)], (0, 1), _Clock(seconds))
+        (found,) = _stabilities(program, x, [Fraction(1, 10)], (0, 1), _Countdown(seconds))
         assert (found.images, found.by_intervals) == (images, int(unstable[:images].sum()) / images)
         assert found.by_crown in (None, found.by_intervals)
 

@@ -54,7 +54,6 @@ def test_processes_share_the_same_batch(world_size: int) -> None:
 def test_the_paper_s_counts() -> None:
     assert BatchOrder(50_000, 1600, 0).steps(3200) == 100_000  # CIFAR-10
     assert BatchOrder(60_000, 100, 0).steps(100) == 60_000  # MNIST
-    assert BatchOrder(60_000, 100, 0).steps_per_epoch == 600
     assert BatchOrder(50_000, 1600, 0).epoch(99_999) == 3199
 
 

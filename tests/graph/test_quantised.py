@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
@@ -48,10 +49,8 @@ def prepared(kind: str) -> nn.Module:
     return made
 
 
-@pytest.mark.parametrize("kind", OF_WEIGHTS)
-def test_executions_lie_within_the_bounds(kind: str) -> None:
-    net, x = _convert_to_reference_decomposed_fx(prepared(kind)), IMAGES[:3]
-    assert float((net(x) - network()(x)).abs().max()) > 1e-5, "it is another network than the float one"
+def assert_within_bounds(net: nn.Module, x: Tensor, run: Callable[[Tensor], Tensor]) -> None:
+    """What ``run`` computes at points and corners of balls around images lies within narrow bounds of the network."""
     spec = sb.LinearSpec(torch.cat([torch.eye(3), -torch.eye(3)]))
     draw = torch.Generator().manual_seed(1)
     for eps, width in (("0", 0.05), ("1/50", 1.0)):
@@ -62,9 +61,16 @@ def test_executions_lie_within_the_bounds(kind: str) -> None:
         for number in range(20):
             share = torch.rand(x.shape, generator=draw)
             points = box.lower + (share.round() if number % 2 else share) * (box.upper - box.lower)
-            z = net(points)
+            z = run(points)
             assert bool(((interval.lower <= z) & (z <= interval.upper)).all())
             assert bool((torch.cat([z, -z], 1) <= crown).all())
+
+
+@pytest.mark.parametrize("kind", OF_WEIGHTS)
+def test_executions_lie_within_the_bounds(kind: str) -> None:
+    net, x = _convert_to_reference_decomposed_fx(prepared(kind)), IMAGES[:3]
+    assert float((net(x) - network()(x)).abs().max()) > 1e-5, "it is another network than the float one"
+    assert_within_bounds(net, x, net)
 
 
 def test_a_quantised_network_is_proved() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from typer.testing import CliRunner, Result
 import surebound as sb
 from surebound.cli import build_app
 from surebound.experiment.target import load
+from surebound.report.explore.server import Explorer, start
+from surebound.report.explore.subject import Subject, open_subject
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +47,21 @@ def certified(run_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     chosen = (0, 1, 2, 3, 4, 5, 6, 7, 9, 24, 35, 39)
     sb.verify(load(run_dir), balls, labels, indices=chosen, timeout=5, out=path, certificates=path / "certificates")
     return path
+
+
+@pytest.fixture(scope="module")
+def subject(certified: Path, run_dir: Path) -> Subject:
+    """The certified results, with network and images, as the explorer opens them."""
+    return open_subject(certified, network=str(run_dir), data="digits")
+
+
+@pytest.fixture(scope="module")
+def explorer(subject: Subject) -> Iterator[Explorer]:
+    """The explorer's server, in a thread."""
+    made = start(subject)
+    thread = threading.Thread(target=made.serve_forever, daemon=True)
+    thread.start()
+    yield made
+    made.shutdown()
+    made.server_close()
+    thread.join()

@@ -9,8 +9,7 @@ import json
 import re
 import shutil
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -31,22 +30,6 @@ from surebound.report.explore.server import Explorer, start
 from surebound.report.explore.subject import Subject, hardest_first, open_subject
 from surebound.report.source import certified as certified_files
 from surebound.verdict import Status
-
-
-@pytest.fixture(scope="module")
-def subject(certified: Path, run_dir: Path) -> Subject:
-    return open_subject(certified, network=str(run_dir), data="digits")
-
-
-@pytest.fixture(scope="module")
-def explorer(subject: Subject) -> Iterator[Explorer]:
-    made = start(subject)
-    thread = threading.Thread(target=made.serve_forever, daemon=True)
-    thread.start()
-    yield made
-    made.shutdown()
-    made.server_close()
-    thread.join()
 
 
 def request(

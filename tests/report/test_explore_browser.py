@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,8 @@ import numpy as np
 import pytest
 
 from surebound.report.explore.page import write_explorer
-from surebound.report.explore.server import Explorer, start
-from surebound.report.explore.subject import Subject, open_subject
+from surebound.report.explore.server import Explorer
+from surebound.report.explore.subject import Subject
 from surebound.verdict import Status
 
 _spec = importlib.util.spec_from_file_location("report_webdriver", Path(__file__).with_name("webdriver.py"))
@@ -28,22 +27,6 @@ _spec.loader.exec_module(webdriver)
 pytestmark = pytest.mark.skipif(bool(webdriver.missing()), reason=webdriver.missing() or "-")
 
 READY = "return document.querySelectorAll('#panels canvas').length && document.querySelectorAll('#ranges svg').length"
-
-
-@pytest.fixture(scope="module")
-def subject(certified: Path, run_dir: Path) -> Subject:
-    return open_subject(certified, network=str(run_dir), data="digits")
-
-
-@pytest.fixture(scope="module")
-def explorer(subject: Subject) -> Iterator[Explorer]:
-    made = start(subject)
-    thread = threading.Thread(target=made.serve_forever, daemon=True)
-    thread.start()
-    yield made
-    made.shutdown()
-    made.server_close()
-    thread.join()
 
 
 @pytest.fixture(scope="module")

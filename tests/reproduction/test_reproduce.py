@@ -26,7 +26,7 @@ from surebound.reproduction.artefacts.figure_6 import sparsity
 from surebound.reproduction.artefacts.table_1 import describe
 from surebound.reproduction.bench import Bench
 from surebound.reproduction.execute import execute, steps
-from surebound.reproduction.rate import TYPICAL, Rates, trial
+from surebound.reproduction.rate import TYPICAL, Speeds, trial
 from surebound.reproduction.scale import Scale, training
 from surebound.reproduction.work import Check, Training, WorkPlan, digest
 from surebound.train.observe import Observer
@@ -177,7 +177,7 @@ def test_rates_come_from_runs_that_are_there(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text(tiny(seed=5).config.to_toml())
     (folder / "metrics.jsonl").write_text('{"kind": "training", "step": 1, "samples_per_second": 40.0}\n')
-    assert Rates(bench).seconds(tiny()) == pytest.approx(80 / 40)
+    assert Speeds(bench).seconds(tiny()) == pytest.approx(80 / 40)
     assert trial(tiny().config, seconds=0.01) > 0
 
 
@@ -185,12 +185,12 @@ def test_times_of_verifications_come_from_stores_that_are_there_else_from_experi
     made, cascade = Bench(tmp_path), Scale.SMOKE.bounded
     radii = (Fraction(1, 100), Fraction(1, 10))
     wanted = Check(tiny(), radii, cascade, 10)
-    assert Rates(made).check_seconds(wanted) == pytest.approx(2 * 10 * TYPICAL["bounded"])
-    assert Rates(replace(made, jobs=2)).check_seconds(wanted) == pytest.approx(10 * TYPICAL["bounded"])
-    assert Rates(made).check_seconds(replace(wanted, images=None)) is None
+    assert Speeds(made).check_seconds(wanted) == pytest.approx(2 * 10 * TYPICAL["bounded"])
+    assert Speeds(replace(made, jobs=2)).check_seconds(wanted) == pytest.approx(10 * TYPICAL["bounded"])
+    assert Speeds(made).check_seconds(replace(wanted, images=None)) is None
     execute(WorkPlan((tiny(),), (replace(wanted, images=3),)), made)
     spent = [sum(s for _, s in r.stage_seconds) for r in made.records(replace(wanted, images=3))]
-    assert Rates(made).check_seconds(wanted) == pytest.approx(20 * sum(spent) / len(spent))
+    assert Speeds(made).check_seconds(wanted) == pytest.approx(20 * sum(spent) / len(spent))
 
 
 def test_what_is_unknown_is_refused(tmp_path: Path) -> None:

@@ -53,6 +53,28 @@ def test_records_come_back_as_they_went_in(path: Path) -> None:
             assert new.verdict.witness.dtype == torch.float32
 
 
+def test_a_store_written_before_still_loads(path: Path) -> None:
+    """By a version whose code is gone: its results are read, and no others are put beside them unasked."""
+    path.parent.mkdir(exist_ok=True)
+    connection = sqlite3.connect(path)
+    connection.executescript(Path(__file__).with_name("store_2a7b64a.sql").read_text(encoding="utf-8"))
+    ((weights, spec),) = connection.execute("SELECT weights, spec FROM subject").fetchall()
+    connection.close()
+    with Store.read(path) as store:
+        records = sorted(store.records(), key=lambda each: (each.eps, each.index))
+    assert [(str(each.eps), each.index, each.verdict.status.value, each.verdict.stage) for each in records] == [
+        ("1/100", 7, "robust", "interval"),
+        ("1/10", 0, "falsified", "clean"),
+        ("1/10", 7, "falsified", "pgd"),
+        ("1/10", 8, "robust", "crown"),
+    ]
+    witness, last = records[2].verdict.witness, records[3].verdict
+    assert witness is not None and witness.shape == (1, 8, 8)
+    assert last.float_sound and last.bound == pytest.approx(-5.388e-3, 1e-3)
+    with pytest.raises(StoreError, match="still be read and reported"):
+        Store.open(path, Identity(weights, spec.partition("; architecture")[0], SELF.code))
+
+
 def test_a_store_of_the_first_releases_is_read_and_continued(path: Path) -> None:
     """It has no column for what counterexamples are read as."""
     with Store.open(path, SELF) as store:

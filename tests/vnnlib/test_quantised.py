@@ -9,11 +9,10 @@ import onnxruntime
 import pytest
 import torch
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
-from torch import nn
+from torch import Tensor
 
 import surebound as sb
-
-IMAGES = torch.rand(24, 1, 5, 5, generator=torch.Generator().manual_seed(0))
+from tests.graph.test_quantised import IMAGES, assert_within_bounds, network
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the quantiser's own
 
@@ -24,12 +23,6 @@ class Calibration(CalibrationDataReader):  # type: ignore[misc]
 
     def get_next(self) -> dict[str, np.ndarray] | None:
         return next(self.rows, None)
-
-
-def network() -> nn.Sequential:
-    torch.manual_seed(0)
-    layers = nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(75, 8), nn.ReLU(), nn.Linear(8, 3)
-    return nn.Sequential(*layers).requires_grad_(False).eval()
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8", "per channel", "dynamic"])
@@ -44,20 +37,11 @@ def test_executions_lie_within_the_bounds(kind: str, tmp_path) -> None:  # type:
         quantize_static(plain, path, Calibration(name), quant_format=QuantFormat.QDQ, per_channel=kind == "per channel",
                         activation_type=type_, weight_type=type_)  # fmt: skip
     net, fused = sb.load(path), onnxruntime.InferenceSession(path)  # with all of its optimisations
-    x = IMAGES[:3]
-    spec = sb.LinearSpec(torch.cat([torch.eye(3), -torch.eye(3)]))
-    draw = torch.Generator().manual_seed(1)
-    for eps, width in (("0", 0.05), ("1/50", 1.0)):
-        region = sb.LinfBall(x, eps, (0, 1))
-        interval, box = sb.interval_bounds(net, region), region.interval()
-        crown = sb.worst_margins(net, region, spec=spec, method="crown")
-        assert float((crown[:, :3] + crown[:, 3:]).max()) < width
-        for number in range(20):
-            share = torch.rand(x.shape, generator=draw)
-            points = box.lower + (share.round() if number % 2 else share) * (box.upper - box.lower)
-            z = torch.cat([torch.from_numpy(fused.run(None, {name: p[None].numpy()})[0]) for p in points])
-            assert bool(((interval.lower <= z) & (z <= interval.upper)).all())
-            assert bool((torch.cat([z, -z], 1) <= crown).all())
+
+    def run(points: Tensor) -> Tensor:
+        return torch.cat([torch.from_numpy(fused.run(None, {name: p[None].numpy()})[0]) for p in points])
+
+    assert_within_bounds(net, IMAGES[:3], run)
 
 
 def test_a_quantised_network_is_proved(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -12,13 +12,13 @@ from torch import Tensor
 from surebound.attack.climb import Attack, Network, climb, starts
 from surebound.attack.pursuit import pursue
 from surebound.attack.through import straight_through
-from surebound.search.question import Cases, Finding, Question, Questions
-from surebound.search.stages.base import Stage
+from surebound.search.question import Cases, Finding, Question
+from surebound.search.stages.base import OneByOne
 from surebound.search.workspace import Workspace
 
 
 @dataclasses.dataclass(frozen=True)
-class Ascent(Stage):
+class Ascent(OneByOne):
     """Climb from the middle of every case's box and from random points, some at a time.
 
     points:  starts that are climbed together
@@ -33,10 +33,7 @@ class Ascent(Stage):
     checked: int = 64
     share: float = 0.03
 
-    def decide(self, questions: Questions, workspace: Workspace) -> list[Finding]:
-        return [self._one(questions.one(i), workspace) for i in range(len(questions))]
-
-    def _one(self, question: Question, workspace: Workspace) -> Finding:
+    def answer(self, question: Question, workspace: Workspace) -> Finding:
         end = time.monotonic() + question.seconds
         cases = question.cases[torch.arange(min(len(question.cases), self.cases))]
         network = straight_through(workspace.program(cases.lower[:1]))

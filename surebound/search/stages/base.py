@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import abc
-from typing import ClassVar
+import functools
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
 
-from surebound.search.question import Finding, Questions
+from surebound.errors import BoundError, UnsupportedOperatorError
+from surebound.search.question import Finding, Question, Questions
 from surebound.search.workspace import Workspace
 
 
@@ -31,3 +34,32 @@ class Stage(abc.ABC):
 
     def check(self) -> None:  # noqa: B027  (most stages need nothing)
         """Raise if this stage cannot run here, e.g. because a package is missing."""
+
+
+class OneByOne(Stage):
+    """A stage that answers one example's question at a time."""
+
+    def decide(self, questions: Questions, workspace: Workspace) -> list[Finding]:
+        each = (questions.one(i) for i in range(len(questions)))
+        return [questions.spread(self.answer(question, workspace), question) for question in each]
+
+    @abc.abstractmethod
+    def answer(self, question: Question, workspace: Workspace) -> Finding:
+        """Return a finding about the question's open cases."""
+
+
+Answering = TypeVar("Answering", bound=OneByOne)
+Answer = Callable[[Answering, Question, Workspace], Finding]
+
+
+def open_if_refused(answer: Answer[Answering]) -> Answer[Answering]:
+    """Leave a question open, and say why, where the network has operators or values without bounds."""
+
+    @functools.wraps(answer)
+    def answered(stage: Answering, question: Question, workspace: Workspace) -> Finding:
+        try:
+            return answer(stage, question, workspace)
+        except (UnsupportedOperatorError, BoundError) as error:
+            return Finding(detail=str(error).splitlines()[0])
+
+    return answered

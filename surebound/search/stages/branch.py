@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from surebound.errors import BoundError, InputError, UnsupportedOperatorError
+from surebound.errors import InputError
 from surebound.search.branch_and_bound import Options
 from surebound.search.complete import search
-from surebound.search.question import Finding, Questions, nothing
+from surebound.search.question import Finding, Question, Questions
 from surebound.search.rule import SPLITS
-from surebound.search.stages.base import Stage
+from surebound.search.stages.base import OneByOne, open_if_refused
 from surebound.search.workspace import Workspace
 from surebound.solvers import find
 
 
 @dataclasses.dataclass(frozen=True)
-class BranchAndBound(Stage):
+class BranchAndBound(OneByOne):
     """Splits on unstable ReLUs, linear bounds with optimised multipliers, attacks from open sub-problems.
 
     Few inputs are split themselves (search/rule.py), unless ``splits`` names what to split, in order.
@@ -37,20 +37,12 @@ class BranchAndBound(Stage):
     def check(self) -> None:
         find(self.options.solver)
 
-    def decide(self, questions: Questions, workspace: Workspace) -> list[Finding]:
-        try:
-            return [self._one(questions, i, workspace) for i in range(len(questions))]
-        except (UnsupportedOperatorError, BoundError) as error:
-            return nothing(len(questions), str(error).splitlines()[0])
-
-    def _one(self, questions: Questions, i: int, workspace: Workspace) -> Finding:
-        question = questions.one(i)
-        return questions.spread(search(question, workspace, self.options, self.splits), question)
+    @open_if_refused
+    def answer(self, question: Question, workspace: Workspace) -> Finding:
+        return search(question, workspace, self.options, self.splits)
 
 
 def again(questions: Questions, i: int, workspace: Workspace) -> Finding:
     """Prove one example's open cases for a certificate, where another stage proved them without evidence."""
-    try:
-        return BranchAndBound()._one(questions, i, workspace)
-    except (UnsupportedOperatorError, BoundError):
-        return Finding()
+    question = questions.one(i)
+    return questions.spread(BranchAndBound().answer(question, workspace), question)

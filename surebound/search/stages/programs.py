@@ -24,15 +24,15 @@ from surebound.interval import Interval
 from surebound.numerics import SOLVER_FEASIBILITY, WITNESS_MARGIN
 from surebound.region import project
 from surebound.search.mip import Encoding, tightest_bounds
-from surebound.search.question import Finding, Question, Questions
-from surebound.search.stages.base import Stage
+from surebound.search.question import Finding, Question
+from surebound.search.stages.base import OneByOne
 from surebound.search.tightening import tightened_bounds
 from surebound.search.workspace import Workspace
 from surebound.solvers import Limits, MathProgram, SolverOutcome, SolverStatus, find
 
 
 @dataclasses.dataclass(frozen=True)
-class _Programs(Stage):
+class _Programs(OneByOne):
     """What MIP and LP share: one encoding per box, one problem per case that is still open."""
 
     chunk: ClassVar[int] = 1
@@ -50,11 +50,7 @@ class _Programs(Stage):
     def check(self) -> None:
         find(self.solver)
 
-    def decide(self, questions: Questions, workspace: Workspace) -> list[Finding]:
-        return [self._one(questions, i, workspace) for i in range(len(questions))]
-
-    def _one(self, questions: Questions, i: int, workspace: Workspace) -> Finding:
-        question = questions.one(i)
+    def answer(self, question: Question, workspace: Workspace) -> Finding:
         clock = _Clock(min(self.seconds, question.seconds))
         margins, found = question.margins.clone(), Finding()
         for number, members in question.cases.groups():
@@ -69,7 +65,7 @@ class _Programs(Stage):
                 margins[members] = found.margins
             if found.witness is not None or found.timed_out:
                 break
-        return questions.spread(dataclasses.replace(found, margins=margins), question)
+        return dataclasses.replace(found, margins=margins)
 
     def _bounds(
         self, group: Question, number: int, workspace: Workspace, program: Program, clock: _Clock
