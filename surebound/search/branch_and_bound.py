@@ -46,8 +46,8 @@ class Options:
     domains: int = 50_000
     batch: int = 256
     root: Adam = Adam(steps=40, alpha_rate=0.1, beta_rate=0.05, decay=0.96)
-    node: Adam = Adam(steps=16, alpha_rate=0.05, beta_rate=0.05)
-    patience: Patience = Patience(steps=4, times=2.0)
+    node: Adam = Adam(steps=12, alpha_rate=0.2, beta_rate=0.4, decay=0.6)
+    patience: Patience = Patience(steps=2, times=2.0)
     probe: Adam = Adam(steps=6, alpha_rate=0.05, beta_rate=0.05)
     candidates: int = 8
     solver: str = "highs"

@@ -115,7 +115,7 @@ class SignSearch:
         if not self._wide and self._rounding.pays(pool):
             self._wide = True
         else:
-            self._refined = True
+            self._wide, self._refined = self._wide or self._rounding.matters(pool), True
         began, known = time.monotonic(), self._splitter.bounds
         refine = self._inner.refine if self._refined else None
         del self._splitter  # two at a time take twice the memory

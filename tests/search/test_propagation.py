@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from fractions import Fraction
 
 import pytest
@@ -17,10 +18,10 @@ from surebound.bounds.reduced.targets import Targets
 from surebound.graph import program_of
 from surebound.interval import Interval
 from surebound.numerics import Soundness, float_up, strictly_above
-from surebound.search.branch_and_bound import Options
+from surebound.search.branch_and_bound import Options, Tree
 from surebound.search.complete import search
 from surebound.search.question import Cases, Finding, Proof
-from surebound.search.rule import SIGNS
+from surebound.search.rule import SIGNS, Budget
 from surebound.search.signs import inequalities, propagation, ranges
 from surebound.search.signs.domains import Domains
 from surebound.search.signs.propagation import Propagation
@@ -242,3 +243,18 @@ def test_numbers_that_are_not_finite_are_left_alone() -> None:
     found = Propagation(targets)
     found.prepare(domains(targets, torch.zeros(1, 1, dtype=torch.int8), torch.ones(1, 1, dtype=torch.float64)))
     assert not bool(found.grips.any())
+
+
+def test_a_case_that_is_refuted_at_once_makes_no_batches_small() -> None:
+    """One class out of reach made the batches of every other case an eighth as large."""
+    net = tiny_net([2, 8, 8, 2], 5, scale=2.0)
+    rows, reach = torch.tensor([[[-1.0, 1.0]], [[1.0, 0.0]]]), torch.tensor([[0.0], [-100.0]], dtype=torch.float64)
+    question = ask(Cases.over(unit(2), rows, reach), None, Soundness.REAL)
+    tree = Tree.of(2, time.monotonic() + 600, Budget(100))
+    with Workspace(net) as workspace, torch.no_grad():
+        box = question.cases.interval(0)
+        rest = 0, question, workspace, Options(), tree
+        splitter = SignSplitter.over(workspace.program(box.lower), box, Soundness.REAL, *rest)
+        splitter.roots()
+    assert splitter.propagation.grips.tolist() == [False, True]
+    assert splitter.at_once == Options().batch

@@ -60,6 +60,22 @@ def test_rounding_is_in_the_way_where_it_is_all_that_bounds_lack() -> None:
         assert not any(known.pays(within) for _ in range(3))
 
 
+def test_a_network_that_is_reduced_again_is_so_in_float64_where_rounding_matters() -> None:
+    net, x = tiny_net([2, 4, 2, 2], 0), torch.full((1, 2), 0.45)
+    box = LinfBall(x, "1/3", (0, 1)).interval()
+    reduced = reduce_network(program_of(net, x), box, C, Soundness.DEPLOYED)
+    m = Multipliers(torch.zeros(2, 1, dtype=torch.int8), torch.zeros(2, 1), torch.zeros(2, 1))
+    pool = Domains.unknown(torch.zeros(2).long(), torch.ones(2, 1), m)
+    some = dataclasses.replace(pool, upper=torch.tensor([0.1, 9.0]), rounding=torch.tensor([0.02, 0.02]))
+    little = dataclasses.replace(some, rounding=torch.tensor([0.01, 0.01]))
+    tree = Tree.of(1, time.monotonic() + 600, Budget(100))
+    found = rounding.RoundingInTheWay(reduced, Soundness.DEPLOYED, tree, 1.0)
+    assert [found.matters(each) for each in (some, little, pool)] == [True, False, False]
+    assert not rounding.RoundingInTheWay(reduced, Soundness.DEPLOYED, tree, 1000.0).matters(some)
+    wide = reduce_network(program_of(net, x), box, C, Soundness.DEPLOYED, wide=True)
+    assert not rounding.RoundingInTheWay(wide, Soundness.DEPLOYED, tree, 1.0).matters(some)
+
+
 @pytest.mark.parametrize("wide", [False, True])
 def test_rounding_shows_in_cases_that_say_much_by_themselves(monkeypatch: pytest.MonkeyPatch, wide: bool) -> None:
     """It was hidden there, and a search within 8e-4 of its proof split on: rows in float64 would have settled it."""

@@ -34,20 +34,21 @@ def descend(
     offset: Tensor,
     start: Multipliers,
     adam: Adam,
-    goal: float,
+    goal: float | Tensor,
     patience: Patience | None = None,
 ) -> tuple[Multipliers, Tensor]:
     """Find multipliers that lower the bounds of a.v + offset, a (N, V), offset (N,); and the relaxation's gaps (N, U).
 
-    A sub-problem is left as soon as its bound is below ``goal``, or without hope to come there. The maximisers of the
-    bounds, averaged over the steps, approach a solution of the linear relaxation (Shor 1985; Larsson et al. 1999); its
-    gap at a ReLU is how far the output lies above ReLU of the input there. A cut where there is no gap leaves the
-    solution in one half.
+    A sub-problem is left as soon as its bound is below its ``goal``, (N,) or one for all, or without hope to come
+    there. The maximisers of the bounds, averaged over the steps, approach a solution of the linear relaxation (Shor
+    1985; Larsson et al. 1999); its gap at a ReLU is how far the output lies above ReLU of the input there. A cut where
+    there is no gap leaves the solution in one half.
     """
     best_alphas, best_betas = start.alphas.clone(), start.betas.clone()
     best = torch.full_like(offset, torch.inf)
     inputs, outputs = torch.zeros_like(best_alphas), torch.zeros_like(best_alphas)
     active, signs, first = torch.arange(len(a)), start.signs, best
+    goals = torch.as_tensor(goal, dtype=offset.dtype).expand(len(a))
     zeros = (torch.zeros_like(best_alphas) for _ in range(4))
     now = AscentState(start.alphas.clone(), start.betas.clone(), *zeros)
     for step in range(adam.steps + 1):
@@ -59,9 +60,9 @@ def descend(
         best_alphas[index], best_betas[index] = now.alphas[better], now.betas[better]
         if step == 0:
             first = best.clone()
-        alive = ~(best[active] <= goal)
+        alive = ~(best[active] <= goals[active])
         if patience is not None and step >= patience.steps:
-            alive &= best[active] - goal <= patience.times * (first[active] - best[active])
+            alive &= best[active] - goals[active] <= patience.times * (first[active] - best[active])
         if step == adam.steps or not bool(alive.any()):
             break
         if step == 0:  # multipliers of splits are as large as the coefficients that they act on

@@ -37,8 +37,13 @@ def candidates(reduced: Reduced, own: Tensor, gaps: Tensor, domains: Domains, co
     return torch.stack(both, 2).flatten(1)[:, :count]
 
 
-def choose(passes: Passes, row: TargetRow, own: Tensor, entries: Tensor, domains: Domains, probe: Adam) -> Domains:
-    """Cut every sub-problem at one of its candidates (N, k) into two halves. row: what each is bounded for."""
+def choose(
+    passes: Passes, row: TargetRow, own: Tensor, entries: Tensor, domains: Domains, probe: Adam, goal: Tensor
+) -> Domains:
+    """Cut every sub-problem at one of its candidates (N, k) into two halves.
+
+    row: what each is bounded for; goal (N,): the bound at which each counts as proved.
+    """
     count = entries.shape[1]
     index = torch.arange(len(domains)).repeat_interleave(count)
     at = entries.flatten()
@@ -46,11 +51,10 @@ def choose(passes: Passes, row: TargetRow, own: Tensor, entries: Tensor, domains
     if count == 1:
         return halves
     twice = index.repeat(2)
-    both_rows = row[twice]
-    # heuristic: when to stop
-    m, _ = descend(passes, both_rows.a, both_rows.offset, halves.m, probe, goal=-1e-4)
-    bounds = passes.upper(passes.pull(both_rows.a, both_rows.offset, m))
-    bounds = bounds.clamp(min=0).reshape(2, -1, count)  # a proved half is as good as any
+    both_rows, goals = row[twice], goal[twice]
+    m, _ = descend(passes, both_rows.a, both_rows.offset, halves.m, probe, goals)
+    left = passes.upper(passes.pull(both_rows.a, both_rows.offset, m)) - goals
+    bounds = left.clamp(min=0).reshape(2, -1, count)  # a proved half is as good as any
     value = bounds.max(0).values + 0.1 * bounds.min(0).values
     best = value.argmin(1) + count * torch.arange(len(domains))  # (N,) into N k
     both = torch.cat([best, best + len(index)])

@@ -48,6 +48,7 @@ class Propagation:
         both = sum(layer.up.entries + layer.low.entries for layer in passes.layers)
         self._entries = targets.width * passes.columns + both
         self.grips = torch.zeros(len(targets.valid), dtype=torch.bool)  # (N,) cases for which it is of use
+        self.goes_on = False  # for sub-problems, too: it does not refute all of these at once
 
     @cached_property
     def _layers(self) -> list[LayerInequalities]:
@@ -64,6 +65,7 @@ class Propagation:
         before, after = self._start(len(roots)), self.narrowed(roots)
         halved = 2 * after.gaps <= before.gaps
         self.grips = after.refuted | (halved.double().mean(1) >= _GRIPS)
+        self.goes_on = bool((self.grips & ~after.refuted).any())
 
     def narrowed(self, batch: Domains, start: Ranges | None = None, rounds: int = _ROUNDS) -> Ranges:
         """Narrow the values of sub-problems until little changes, from ``start`` if given."""

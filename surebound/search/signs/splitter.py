@@ -42,8 +42,8 @@ PROGRAMS_BATCH = 8
 #: So many at once where signs follow from others: each is cut with care.
 PROPAGATED_BATCH = 32
 
-#: A bound this far below 0 is worth no more optimisation.
-_GOAL = -1e-4  # heuristic: when to stop
+#: A bound this far below 0, and so many times what it lacks of rounding, is worth no more optimisation.
+_GOAL, _MORE = -1e-4, 1.05  # heuristic: when to stop
 
 
 class SignSplitter:
@@ -109,7 +109,7 @@ class SignSplitter:
     @property
     def at_once(self) -> int:
         """Say how many sub-problems to bound together."""
-        if bool(self.propagation.grips.any()):
+        if self.propagation.goes_on:
             return min(self.options.batch, PROPAGATED_BATCH)
         return min(self.options.batch, PROGRAMS_BATCH) if self.programs.first else self.options.batch
 
@@ -177,14 +177,16 @@ class SignSplitter:
         """Bound cases as a whole from given multipliers, without settling any."""
         self.tree.seen += len(roots)
         row = self._row(self.fast, roots)
-        best, _ = descend(self.fast.passes, row.a, row.offset, roots.m, self.options.node, _GOAL)
+        best, _ = descend(self.fast.passes, row.a, row.offset, roots.m, self.options.node, self._goal(roots))
         return self._bounded(dataclasses.replace(roots, m=best))[0]
 
     def _improved(self, batch: Domains, adam: Adam) -> tuple[Domains, Pass, Tensor]:
         """Bound sub-problems by optimised multipliers and settle what is proved; return the others, with their gaps."""
-        row = self._row(self.fast, batch)
+        if bool(torch.isinf(batch.upper).any()):  # nothing is known of its rounding
+            batch = dataclasses.replace(batch, rounding=self._bounded(batch)[0].rounding)
+        row, goal = self._row(self.fast, batch), self._goal(batch)
         patience = self.options.patience if adam is self.options.node else None
-        best, gaps = descend(self.fast.passes, row.a, row.offset, batch.m, adam, _GOAL, patience)
+        best, gaps = descend(self.fast.passes, row.a, row.offset, batch.m, adam, goal, patience)
         batch, found = self._bounded(dataclasses.replace(batch, m=best))
         index = self._open(batch)
         return batch[index], found.select(index), gaps[index]
@@ -198,9 +200,8 @@ class SignSplitter:
             batch, own = batch[left], own[left]
             room = max(1, self.options.batch // (2 * len(batch)))
             entries = candidates(self.reduced, own, gaps[left], batch, min(room, self.options.candidates))
-            halves.append(
-                choose(self.fast.passes, self._row(self.fast, batch), own, entries, batch, self.options.probe)
-            )
+            row, goal, probe = self._row(self.fast, batch), self._goal(batch), self.options.probe
+            halves.append(choose(self.fast.passes, row, own, entries, batch, probe, goal))
         return Domains.cat(halves)
 
     def _propagated(self, batch: Domains) -> Domains:
@@ -223,6 +224,11 @@ class SignSplitter:
         every = batch.m.signs.index_copy(0, index, signs)
         alive = torch.ones(len(batch), dtype=torch.bool).index_copy(0, index, kept)
         return dataclasses.replace(batch, m=dataclasses.replace(batch.m, signs=every))[alive.nonzero()[:, 0]]
+
+    def _goal(self, batch: Domains) -> Tensor:
+        """Return the bounds (N,) of passes without rounding below which sound ones prove, as far as that is known."""
+        inside = (batch.rounding - self.rounding[batch.case]).clamp(min=0)  # heuristic: when to stop
+        return _GOAL - _MORE * inside
 
     def _row(self, targets: Targets, batch: Domains) -> TargetRow:
         return targets.mixed(batch.case, batch.weights)

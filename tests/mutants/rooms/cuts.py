@@ -5,6 +5,7 @@ from tests.mutants.fault import Mutant as M
 SPARSE = ("tests/bounds/test_matrix.py",)
 COUNTS = ("tests/search/test_counts.py",)
 FOLLOW = ("tests/search/test_propagation.py",)
+GOALS = ("tests/search/test_goals.py",)
 CHECKER = ("tests/checker/test_rounding.py", "tests/checker/test_checker.py", "tests/checker/test_adversary.py")
 
 FAULTS = [
@@ -41,6 +42,11 @@ FAULTS = [
         "torch.where(self._targets.valid[batch.case], offset, -torch.inf)",
         FOLLOW,
     ),
+    M("search/signs/splitter.py", "return _GOAL - _MORE * inside", "return _GOAL - 0 * inside", GOALS),
+    M("search/signs/splitter.py", "if bool(torch.isinf(batch.upper).any()):", "if False:", GOALS),
+    M("bounds/reduced/descent.py", "~(best[active] <= goals[active])", "~(best[active] <= goals.amin())", GOALS),
+    M("search/signs/propagation.py", "(self.grips & ~after.refuted).any()", "self.grips.any()", FOLLOW),
+    M("search/signs/rounding.py", ">= _PART * pool.upper", ">= 2 * pool.upper", ("tests/search/test_rounding.py",)),
     M("checker/checker.py", "total[2] += dot(sizes, at) * rate", "total[2] += 0 * rate", CHECKER),
     M(
         "checker/checker.py",
