@@ -125,7 +125,7 @@ def wide_resnet_10_10(
     std: Sequence[float] | None = None,
     batch_norm: bool = False,
 ) -> WideResNet:
-    """WideResNet-10-10: 8M parameters and 1.8M hidden units on 56x56 images (Gowal et al. 2018, section 4.2)."""
+    """Build WideResNet-10-10: 8M parameters, 1.8M hidden units on 56x56 images (Gowal et al. 2018, section 4.2)."""
     model = WideResNet(in_shape, classes, 10, 10, mean, std, batch_norm)
     orthogonal_(model)
     return model

@@ -20,7 +20,7 @@ def small(
     std: Sequence[float] | None = None,
     batch_norm: bool = False,
 ) -> nn.Sequential:
-    """conv 16 4x4/2, conv 32 4x4/1, fc 100, fc K; no padding.
+    """Build conv 16 4x4/2, conv 32 4x4/1, fc 100, fc K; no padding.
 
     >>> from surebound.models.layers import parameter_count
     >>> parameter_count(small((3, 32, 32)))
@@ -36,7 +36,7 @@ def medium(
     std: Sequence[float] | None = None,
     batch_norm: bool = False,
 ) -> nn.Sequential:
-    """conv 32 3x3/1, conv 32 4x4/2, conv 64 3x3/1, conv 64 4x4/2, fc 512, fc 512, fc K; no padding."""
+    """Build conv 32 3x3/1, conv 32 4x4/2, conv 64 3x3/1, conv 64 4x4/2, fc 512, fc 512, fc K; no padding."""
     convs = [(32, 3, 1), (32, 4, 2), (64, 3, 1), (64, 4, 2)]
     return _build(in_shape, convs, [512, 512], classes, mean, std, batch_norm, same=False)
 
@@ -48,13 +48,13 @@ def large(
     std: Sequence[float] | None = None,
     batch_norm: bool = False,
 ) -> nn.Sequential:
-    """conv 64 3x3/1 twice, conv 128 3x3/2, conv 128 3x3/1 twice, fc 512, fc K; SAME padding."""
+    """Build conv 64 3x3/1 twice, conv 128 3x3/2, conv 128 3x3/1 twice, fc 512, fc K; SAME padding."""
     convs = [(64, 3, 1), (64, 3, 1), (128, 3, 2), (128, 3, 1), (128, 3, 1)]
     return _build(in_shape, convs, [512], classes, mean, std, batch_norm, same=True)
 
 
 def toy(in_features: int = 2, width: int = 100, classes: int = 2) -> nn.Sequential:
-    """2-100-100-100-2, fully connected."""
+    """Build 2-100-100-100-2, fully connected."""
     layers: list[nn.Module] = []
     for n_in in (in_features, width, width):
         layers += [nn.Linear(n_in, width), nn.ReLU()]

@@ -16,7 +16,7 @@ _SOLVERS = {"highs": ("highspy", ""), "scip": ("pyscipopt", "scip"), "gurobi": (
 
 
 def available() -> tuple[str, ...]:
-    """The solvers whose packages are installed, the default first.
+    """List the solvers whose packages are installed, the default first.
 
     >>> available()[0]
     'highs'
@@ -25,7 +25,7 @@ def available() -> tuple[str, ...]:
 
 
 def find(name: str) -> str:
-    """The backend module of a solver; raises if it is not known or not installed.
+    """Return the backend module of a solver; raises if it is not known or not installed.
 
     >>> find("highs")
     'surebound.solvers.highs'

@@ -90,7 +90,7 @@ _STATUS_TABLE: Mapping[str, Mapping[str, SolverStatus]] = {
 
 
 def read_status(solver: str, name: str) -> SolverStatus:
-    """The meaning of a solver's own status; whatever the table does not name is UNKNOWN.
+    """Return the meaning of a solver's own status; whatever the table does not name is UNKNOWN.
 
     >>> read_status("highs", "kOptimal").name, read_status("highs", "kSomethingNew").name
     ('OPTIMAL', 'UNKNOWN')
@@ -99,7 +99,7 @@ def read_status(solver: str, name: str) -> SolverStatus:
 
 
 def consistent(outcome: SolverOutcome, feasibility: float) -> SolverOutcome:
-    """The outcome, or NUMERICAL if it contradicts itself.
+    """Return the outcome, or NUMERICAL if it contradicts itself.
 
     An optimum without a solution, or a bound clearly below the solution that was found, is no answer.
     """

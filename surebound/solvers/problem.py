@@ -49,11 +49,11 @@ class MathProgram:
         return int(self.integral.sum())
 
     def value(self, point: Vector | None) -> float:
-        """The objective at a point (N,); minus infinity if there is none."""
+        """Return the objective at a point (N,); minus infinity if there is none."""
         return -math.inf if point is None else float(self.objective @ point + self.offset)
 
     def relaxed(self) -> MathProgram:
-        """The linear program without the integrality."""
+        """Return the linear program without the integrality."""
         return dataclasses.replace(self, integral=np.zeros_like(self.integral))
 
 

@@ -35,7 +35,7 @@ _GRACE_SECONDS, _GRACE_SHARE, _MOST_GRACE = 2.0, 0.1, 10.0
 
 
 def grace(seconds: float) -> float:
-    """How long after its time limit a child is killed that has not answered.
+    """Return the seconds after its time limit at which a child is killed that has not answered.
 
     >>> grace(1.0), grace(60.0), grace(600.0)
     (2.0, 6.0, 10.0)
@@ -145,7 +145,7 @@ class SolverProcess:
         return SolverOutcome(SolverStatus.CRASHED, detail=f"{ended} {said}".strip())
 
     def _said(self) -> str:
-        """The last line that the child wrote to its standard error."""
+        """Return the last line that the child wrote to its standard error."""
         if self._errors is None:
             return ""
         self._errors.seek(0)
@@ -154,7 +154,7 @@ class SolverProcess:
 
 
 def _write(descriptor: int, payload: bytes, deadline: float) -> None:
-    """All of it before the deadline: a child that does not read must not hold us."""
+    """Write all of it before the deadline: a child that does not read must not hold us."""
     left = memoryview(payload)
     os.set_blocking(descriptor, False)
     with selectors.DefaultSelector() as selector:

@@ -20,12 +20,12 @@ _ARRAYS = ("objective", "row_lower", "row_upper", "lower", "upper", "integral")
 
 
 def frame(payload: bytes) -> bytes:
-    """A message with its length in front."""
+    """Return a message with its length in front."""
     return len(payload).to_bytes(LENGTH_BYTES, "big") + payload
 
 
 def encode_request(problem: MathProgram, limits: Limits) -> bytes:
-    """A problem and its limits."""
+    """Encode a problem and its limits."""
     arrays = {name: getattr(problem, name) for name in _ARRAYS}
     matrix = problem.matrix
     arrays.update(indptr=matrix.indptr, indices=matrix.indices, data=matrix.data, shape=np.array(matrix.shape))
@@ -35,7 +35,7 @@ def encode_request(problem: MathProgram, limits: Limits) -> bytes:
 
 
 def decode_request(payload: bytes) -> tuple[MathProgram, Limits]:
-    """The inverse of ``encode_request``."""
+    """Decode what ``encode_request`` encoded."""
     arrays, fields = _unpack(payload)
     matrix = scipy.sparse.csr_array(
         (arrays["data"], arrays["indices"], arrays["indptr"]), shape=tuple(int(n) for n in arrays["shape"])
@@ -46,7 +46,7 @@ def decode_request(payload: bytes) -> tuple[MathProgram, Limits]:
 
 
 def encode_outcome(outcome: SolverOutcome) -> bytes:
-    """A solver's answer."""
+    """Encode a solver's answer."""
     arrays = {"numbers": np.array([outcome.objective, outcome.dual_bound])}
     for name in ("point", "row_duals"):
         value = getattr(outcome, name)
@@ -56,7 +56,7 @@ def encode_outcome(outcome: SolverOutcome) -> bytes:
 
 
 def decode_outcome(payload: bytes) -> SolverOutcome:
-    """The inverse of ``encode_outcome``."""
+    """Decode what ``encode_outcome`` encoded."""
     arrays, fields = _unpack(payload)
     return SolverOutcome(
         SolverStatus[fields["status"]],

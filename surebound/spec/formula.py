@@ -66,14 +66,14 @@ Formula = Atom | All | Any | AtLeast
 
 
 def rebuilt(formula: All | Any | AtLeast, parts: tuple[Formula, ...]) -> Formula:
-    """A node of the same kind with other parts."""
+    """Return a node of the same kind with other parts."""
     if isinstance(formula, AtLeast):
         return AtLeast(formula.count, parts)
     return type(formula)(parts)
 
 
 def opposite(formula: Formula) -> Formula:
-    """What holds exactly where the formula does not.
+    """Return what holds exactly where the formula does not.
 
     >>> opposite(Any((Atom(((0, Fraction(1)),), Fraction(0)),)))
     All(parts=(Atom(terms=((0, Fraction(-1, 1)),), constant=Fraction(0, 1), strict=True),))
@@ -97,7 +97,7 @@ def holds(formula: Formula, true: Callable[[Atom], bool]) -> bool:
 
 
 def renamed(formula: Formula, alias: Mapping[int, int]) -> Formula:
-    """The formula with elements under other numbers."""
+    """Return the formula with elements under other numbers."""
     if isinstance(formula, Atom):
         terms: dict[int, Fraction] = {}
         for element, coefficient in formula.terms:
@@ -108,7 +108,7 @@ def renamed(formula: Formula, alias: Mapping[int, int]) -> Formula:
 
 
 def as_bound(atom: Atom, inputs: Mapping[int, int]) -> tuple[int, Fraction, bool] | None:
-    """A constraint on one input alone, as (place, bound, is it a lower bound?)."""
+    """Return a constraint on one input alone, as (place, bound, is it a lower bound?)."""
     if len(atom.terms) != 1 or atom.terms[0][0] not in inputs:
         return None
     element, coefficient = atom.terms[0]
@@ -135,7 +135,7 @@ class Sum:
         return Sum(self.constant + factor * other.constant, terms)
 
     def times(self, other: Sum) -> Sum:
-        """The product; one of the two must be a number."""
+        """Return the product; one of the two must be a number."""
         a, b = (self, other) if not other.terms else (other, self)
         if b.terms:
             raise QueryError("a product of two variables; only linear arithmetic is supported")
@@ -148,12 +148,12 @@ class Sum:
 
 
 def folded(parts: Sequence[Sum], factor: int = 1) -> Sum:
-    """The first plus ``factor`` times each of the others."""
+    """Return the first plus ``factor`` times each of the others."""
     return functools.reduce(lambda total, each: total.plus(each, factor), parts)
 
 
 def comparison(relation: str, left: Sum, right: Sum) -> Formula:
-    """``left relation right`` as a formula; the relation is one of <= < >= > == = !=."""
+    """Return ``left relation right`` as a formula; the relation is one of <= < >= > == = !=."""
     more, less = left.plus(right, -1), right.plus(left, -1)
     if relation in ("<=", "<"):
         return less.atom(relation == "<")
@@ -167,7 +167,7 @@ def comparison(relation: str, left: Sum, right: Sum) -> Formula:
 
 
 def atoms(formula: Formula) -> Iterator[Atom]:
-    """Every atom of a formula, in order, with repetitions."""
+    """Return every atom of a formula, in order, with repetitions."""
     stack = [formula]
     while stack:
         part = stack.pop()

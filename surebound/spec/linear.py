@@ -49,7 +49,7 @@ class LinearSpec:
         return f"LinearSpec({tuple(self.c.shape)} {self.c.dtype}{'' if self.d is None else ', with offsets'})"
 
     def __getitem__(self, index: slice | Tensor) -> LinearSpec:
-        """The specification of some examples of the batch."""
+        """Return the specification of some examples of the batch."""
         if self.c.dim() == 2:
             return self
         return LinearSpec(self.c[index], self.d[index] if self.d is not None and self.d.dim() == 2 else self.d)
@@ -71,7 +71,7 @@ def check_labels(labels: Tensor, batch: int, classes: int) -> Tensor:
 
 
 def classification(labels: Tensor, classes: int, dtype: torch.dtype) -> LinearSpec:
-    """Rows z_k - z_true <= 0 for every class k; the true class's own row is zero (eq. 3).
+    """Return rows z_k - z_true <= 0 for every class k; the true class's own row is zero (eq. 3).
 
     >>> classification(torch.tensor([1]), 3, torch.float32).c
     tensor([[[ 1., -1.,  0.],
@@ -83,7 +83,7 @@ def classification(labels: Tensor, classes: int, dtype: torch.dtype) -> LinearSp
 
 
 def other_classes(labels: Tensor, outputs: int) -> Tensor:
-    """The classes (B, K - 1) that are not the label, in order.
+    """Return the classes (B, K - 1) that are not the label, in order.
 
     >>> other_classes(torch.tensor([1, 0]), 3)
     tensor([[0, 2],

@@ -32,7 +32,7 @@ def monotone(
 
 
 def equivalent(network: nn.Module, delta: tuple[Fraction, ...]) -> Callable[[Scope], Formula]:
-    """No output differs from another network's by more than delta."""
+    """Demand that no output differs from another network's by more than delta."""
 
     def formula(scope: Scope) -> Formula:
         other, parts = _same_outputs(scope, network), list[Formula]()
@@ -45,7 +45,7 @@ def equivalent(network: nn.Module, delta: tuple[Fraction, ...]) -> Callable[[Sco
 
 
 def same_class(network: nn.Module) -> Callable[[Scope], Formula]:
-    """Every class that no other output exceeds here is exceeded by none there."""
+    """Demand that every class that no other output exceeds here is exceeded by none there."""
 
     def formula(scope: Scope) -> Formula:
         other, classes, parts = _same_outputs(scope, network), range(scope.columns()), list[Formula]()

@@ -38,18 +38,18 @@ class Scope:
         self.points: dict[tuple[Run, int], int] = {}  # (run, place) -> number; its run is HERE where inputs agree
 
     def columns(self, run: Run = HERE) -> int:
-        """How many outputs a run has."""
+        """Count the outputs of a run."""
         return self._outputs_of(run.network)
 
     def output(self, column: int, run: Run = HERE) -> Sum:
-        """An output of a run."""
+        """Return an output of a run."""
         count = self.columns(run)
         if not 0 <= column < count:
             raise SpecError(f"output {column}: the network has {count} outputs, 0 to {count - 1}")
         return self._number(self.outputs, run, column)
 
     def input(self, place: int, run: Run = HERE) -> Sum:
-        """An input of a run, by its place in the flattened input."""
+        """Return an input of a run, by its place in the flattened input."""
         if not 0 <= place < self.inputs:
             raise SpecError(f"input {place}: the network has {self.inputs} inputs, 0 to {self.inputs - 1}")
         return self._number(self.points, run if place in run.free else HERE, place)

@@ -42,19 +42,19 @@ class Spec:
 
     @staticmethod
     def all_of(*parts: Spec) -> Spec:
-        """Every part holds at every input; also ``a & b``."""
+        """Demand that every part holds at every input; also ``a & b``."""
         _check_parts(parts, "all_of")
         return Spec(_joined(parts, "and"), lambda scope: All(tuple(part.formula(scope) for part in parts)))
 
     @staticmethod
     def any_of(*parts: Spec) -> Spec:
-        """At every input some part holds, not the same one everywhere; also ``a | b``."""
+        """Demand that some part holds at every input, not the same one everywhere; also ``a | b``."""
         _check_parts(parts, "any_of")
         return Spec(_joined(parts, "or"), lambda scope: Any(tuple(part.formula(scope) for part in parts)))
 
     @staticmethod
     def linear(c: Tensor, d: Tensor | None = None) -> Spec:
-        """Every row of c.z + d <= 0, of outputs z: c (S, K), d (S,)."""
+        """Demand every row of c.z + d <= 0, of outputs z: c (S, K), d (S,)."""
         rows = LinearSpec(c, d)  # its checks
         if not bool(c.isfinite().all()) or (d is not None and not bool(d.isfinite().all())):
             raise SpecError(
@@ -76,7 +76,7 @@ class Spec:
 
     @staticmethod
     def within(lower: Numbers | None = None, upper: Numbers | None = None) -> Spec:
-        """Every output between two numbers, or output by output between those of two sequences; None: no limit."""
+        """Demand outputs between two numbers, or one by one between those of two sequences; None: no limit."""
         if lower is None and upper is None:
             raise SpecError("within() limits nothing; give lower, upper, or both")
         low, high = numbers(lower, "lower"), numbers(upper, "upper")
@@ -92,7 +92,7 @@ class Spec:
 
     @staticmethod
     def label(label: int, against: Sequence[int] | None = None) -> Spec:
-        """No other output is larger than the label's; with ``against``, none of these (targeted)."""
+        """Demand that no other output is larger than the label's; with ``against``, none of these (targeted)."""
         targets = None if against is None else [index(k, "against") for k in against]
         label = index(label, "label")
         if targets is not None and (label in targets or not targets):
@@ -107,7 +107,7 @@ class Spec:
 
     @staticmethod
     def never(target: int) -> Spec:
-        """The target is never predicted: some other output is larger; not only as large, where a tie may go to it."""
+        """Demand that the target is never predicted: some other output is larger, not only as large."""
         target = index(target, "target")
 
         def formula(scope: Scope) -> Formula:
@@ -119,7 +119,7 @@ class Spec:
 
     @staticmethod
     def top_k(label: int, k: int) -> Spec:
-        """The label stays among the k largest outputs: fewer than k others are larger than it."""
+        """Demand that the label stays among the k largest outputs: fewer than k others are larger than it."""
         label, k = index(label, "label"), index(k, "k")
         if k < 1:
             raise SpecError(f"k={k}; give 1 or more: 1 is the same as label()")
@@ -162,7 +162,7 @@ class Spec:
 
     @staticmethod
     def equivalent(network: nn.Module, delta: Numbers) -> Spec:
-        """|f(x) - g(x)| <= delta in every output, for another network g; delta one number or one per output.
+        """Demand |f(x) - g(x)| <= delta in every output, for another network g; delta one number or one per output.
 
         Both are bounded together, so that what they have in common cancels.
         """
@@ -182,7 +182,7 @@ class Spec:
 
 
 def _row(scope: Scope, row: Sequence[float], offset: float) -> Atom:
-    """c.z + d <= 0 as an atom."""
+    """Return c.z + d <= 0 as an atom."""
     total = Sum(-Fraction(offset))
     for k, value in enumerate(row):
         if value:

@@ -24,7 +24,7 @@ class Transform(nn.Module, abc.ABC):
     parameters_count: int = 1
 
     def __init__(self, shape: torch.Size, size: float, clip: tuple[float, float] | None) -> None:
-        """``shape``: of one image; ``size``: the largest |theta|; ``clip``: valid pixels."""
+        """Take the shape of one image, the largest |theta| as size, and the range of valid pixels as clip."""
         super().__init__()
         self.clip = clip
 

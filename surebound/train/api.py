@@ -64,7 +64,7 @@ def make_task(
 
 
 def _over_epochs(task: Task, epochs: float) -> Task:
-    """The task with its plan stretched to `epochs` passes over the data, as `surebound train --epochs` does."""
+    """Return the task with its plan stretched to `epochs` passes over the data, as `surebound train --epochs` does."""
     if not epochs > 0:
         raise ConfigError(f"epochs={epochs}; give a number above 0")
     steps = max(1, math.ceil(epochs * len(task.train) / task.plan.batch_size))

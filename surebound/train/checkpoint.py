@@ -129,16 +129,16 @@ class CheckpointStore:
         return self._write(self.directory / "best", checkpoint)
 
     def path(self, step: int) -> Path:
-        """Where the checkpoint of a step is."""
+        """Return the path of a step's checkpoint."""
         return self.directory / f"step-{step:09d}"
 
     def steps(self) -> list[int]:
-        """The steps that have a checkpoint, oldest first."""
+        """List the steps that have a checkpoint, oldest first."""
         names = [p.name for p in self.directory.glob("step-*") if p.is_dir()]
         return sorted(int(name.removeprefix("step-")) for name in names)
 
     def latest(self) -> Checkpoint | None:
-        """The newest checkpoint that can be read, or None if there is none at all."""
+        """Return the newest checkpoint that can be read, or None if there is none at all."""
         problems: list[str] = []
         for step in reversed(self.steps()):
             try:
@@ -179,7 +179,7 @@ class CheckpointStore:
         return final
 
     def _swap(self, temporary: Path, final: Path) -> None:
-        """A directory cannot be renamed over a full one: move the old one aside first."""
+        """Move the old directory aside first: none can be renamed over a full one."""
         aside = self.directory / f".{final.name}.old"
         shutil.rmtree(aside, ignore_errors=True)
         if final.exists():
@@ -212,7 +212,7 @@ def _disk_message(path: Path, error: BaseException) -> str:
 
 
 def rng_state(device: torch.device) -> dict[str, str]:
-    """The global generators as hexadecimal strings, for JSON; user models may draw from them (dropout)."""
+    """Return the global generators as hexadecimal strings, for JSON; user models may draw from them (dropout)."""
     state = {"cpu": torch.get_rng_state().numpy().tobytes().hex()}
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device).numpy().tobytes().hex()

@@ -15,11 +15,11 @@ class Clock:
         self._idle = 0.0
 
     def checkpoint_due(self) -> bool:
-        """Whether enough time has passed since the last checkpoint."""
+        """Say whether enough time has passed since the last checkpoint."""
         return time.monotonic() - self._saved >= self._seconds
 
     def checkpointed(self) -> None:
-        """A checkpoint was written just now."""
+        """Note that a checkpoint was written just now."""
         self._saved = time.monotonic()
 
     def paused(self, seconds: float) -> None:

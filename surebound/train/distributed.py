@@ -88,7 +88,7 @@ ALONE = Group()
 
 @contextmanager
 def process_group(backend: str = "gloo") -> Iterator[Group]:
-    """The group that `torchrun` describes in the environment, or one process alone."""
+    """Return the group that `torchrun` describes in the environment, or one process alone."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size <= 1:
         yield ALONE

@@ -105,7 +105,7 @@ def _pair(inputs: Tensor, labels: Tensor, device: torch.device) -> Examples:
 
 
 def _stacked(data: Any, what: str, device: torch.device) -> Examples:
-    """A torch Dataset, read once into memory."""
+    """Read a torch Dataset into memory, once."""
     try:
         empty = len(data) == 0
     except TypeError:

@@ -12,7 +12,7 @@ Initialiser = Callable[[nn.Module, torch.Generator], None]
 
 
 def affine_layers(model: nn.Module) -> Iterator[nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d]:
-    """Every linear and convolutional layer, in the order of registration."""
+    """List every linear and convolutional layer, in the order of registration."""
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
             yield module

@@ -69,7 +69,7 @@ class Loop:
         self.last_good: Path | None = None
 
     def _partner(self) -> nn.Module | None:
-        """What the method trains beside the network; most train nothing."""
+        """Return what the method trains beside the network; most train nothing."""
         if not self.task.method.joint:
             return None
         return self.task.method.partner(program_of(self.task.model, self._examples(0)[0][:2]))
@@ -130,7 +130,7 @@ class Loop:
                 check_labels(split.labels, len(split), outputs.shape[1])
 
     def advance(self) -> bool:
-        """One step of the optimiser; whether some process was asked to stop."""
+        """Take one step of the optimiser; say whether some process was asked to stop."""
         self.optimiser.zero_grad(set_to_none=True)
         means = self._add_gradients()
         value, stopping = self._average(means["loss"], self.around.stop())
@@ -277,6 +277,6 @@ class Loop:
 
 
 def score(errors: Errors) -> float:
-    """What "best" means: the least mean of the clean error and the verified errors."""
+    """Score errors by the mean of the clean and the verified ones: the least is the best."""
     rates = [errors.clean, *errors.verified.values()]
     return sum(rates) / len(rates)

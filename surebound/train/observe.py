@@ -40,13 +40,13 @@ class Observer:
         """Training is about to take step `step` of `steps`."""
 
     def progressed(self, progress: Progress) -> None:
-        """Some steps were done."""
+        """Hear that some steps were done."""
 
     def evaluated(self, step: int, errors: Errors) -> None:
-        """Held-out data were measured after `step` steps."""
+        """Hear what was measured on held-out data after `step` steps."""
 
     def saved(self, step: int, path: Path) -> None:
-        """A checkpoint was written."""
+        """Hear that a checkpoint was written."""
 
 
 @dataclass(frozen=True)

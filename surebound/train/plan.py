@@ -129,7 +129,7 @@ class Plan:
         return Staircase(self.learning_rate, self.decay_steps, self.decay_factor)
 
     def stretched(self, steps: int) -> Plan:
-        """The same recipe over `steps` steps: warm-up, ramp, decays and averaging keep their share of the run."""
+        """Stretch the recipe to `steps` steps: warm-up, ramp, decays and averaging keep their share of the run."""
 
         def scale(duration: int) -> int:
             return duration * steps // self.steps

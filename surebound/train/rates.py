@@ -56,7 +56,7 @@ class Rates:
             self._scheduler.step()
 
     def at(self, step: int) -> float:
-        """The first group's rate at `step`; of a scheduler, the one that is set now."""
+        """Return the first group's rate at `step`; of a scheduler, the one that is set now."""
         return self._planned(step, 0) if self._scheduler is None else float(self._groups[0]["lr"])
 
     def _planned(self, step: int, group: int) -> float:
@@ -64,7 +64,7 @@ class Rates:
         return rate if self._begun is None else self._begun[group] * (rate / self._plan.learning_rate)
 
     def state(self) -> dict[str, Any] | None:
-        """What a scheduler needs to go on, as JSON values; None without one."""
+        """Return what a scheduler needs to go on, as JSON values; None without one."""
         if self._scheduler is None:
             return None
         groups = [{key: value for key, value in group.items() if key != "params"} for group in self._groups]

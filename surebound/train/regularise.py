@@ -39,13 +39,13 @@ class BoundRegulariser:
             )
 
     def intensity(self, eps: float, eps_train: float) -> float:
-        """The weight at radius `eps`; 0 at radius 0, where ratios of radii mean nothing, and at the end."""
+        """Return the weight at radius `eps`; 0 at radius 0, where ratios of radii mean nothing, and at the end."""
         if not 0.0 < eps < eps_train:
             return 0.0
         return self.weight * (1.0 - eps / eps_train)
 
     def __call__(self, pre_activations: Sequence[Moments], input_radius: Tensor) -> Tensor:
-        """The penalty (0-d), before its weight; `input_radius` is the mean radius of the input box (0-d)."""
+        """Return the penalty (0-d), before its weight; `input_radius` is the mean radius of the input box (0-d)."""
         if not pre_activations:
             return torch.zeros_like(input_radius)
         sums = torch.stack([layer.sums for layer in pre_activations])  # (L, 8): all layers at once, few calls
@@ -58,11 +58,11 @@ class BoundRegulariser:
         return penalty.mean().to(input_radius.dtype)
 
     def _tightness(self, radii: Tensor, input_radius: Tensor) -> Tensor:
-        """Of the mean radii (L,) of the layers."""
+        """Score how tight the layers' boxes are by their mean radii (L,)."""
         return F.relu(self.tolerance - input_radius / radii.clamp_min(1e-12)) / self.tolerance
 
     def _balance(self, sums: Tensor, means: Tensor) -> Tensor:
-        """``means`` (L,): of the centres of all units, around which the spreads are taken."""
+        """Score how balanced stable ReLUs are; ``means`` (L,): of all centres, around which spreads are taken."""
         on, off = sums[:, 2:5], sums[:, 5:8]  # number, sum, sum of squares
         levels = _evenness(on[:, 1], -off[:, 1])
         spreads = _evenness(_spread(on, means), _spread(off, means))
@@ -70,13 +70,13 @@ class BoundRegulariser:
 
 
 def _spread(moments: Tensor, mean: Tensor) -> Tensor:
-    """The sums of squares of distances to a mean (L,), from number, sum and sum of squares (L, 3)."""
+    """Return the sums of squares of distances to a mean (L,), from number, sum and sum of squares (L, 3)."""
     count, total, squares = moments.unbind(1)
     return (squares - 2 * mean * total + mean * mean * count).clamp_min(0)
 
 
 def _evenness(a: Tensor, b: Tensor) -> Tensor:
-    """min(a/b, b/a) of sums >= 0 (L,); 1 when both vanish, so that nothing stable is nothing to balance."""
+    """Return min(a/b, b/a) of sums >= 0 (L,); 1 when both vanish: nothing stable is nothing to balance."""
     larger, smaller = torch.maximum(a, b), torch.minimum(a, b)
     empty = larger <= 0
     return torch.where(empty, torch.ones_like(larger), smaller / torch.where(empty, torch.ones_like(larger), larger))

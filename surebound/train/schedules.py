@@ -16,7 +16,7 @@ class Schedule(Protocol):
     """A number for every training step, counted from 0."""
 
     def at(self, step: int) -> float:
-        """The value used by step `step`."""
+        """Return the value used by step `step`."""
         ...
 
 
@@ -72,7 +72,7 @@ class Constant:
     value: float
 
     def at(self, step: int) -> float:
-        """The value."""
+        """Return the value."""
         return self.value
 
 
@@ -95,7 +95,7 @@ class Ramp:
             raise ConfigError(f"a ramp cannot begin at step {self.begin} and last {self.length} steps: use 0 or more")
 
     def at(self, step: int) -> float:
-        """The ramp's value at `step`."""
+        """Return the ramp's value at `step`."""
         if step >= self.begin + self.length:
             return self.end
         if step <= self.begin:
@@ -120,7 +120,7 @@ class Staircase:
             raise ConfigError(f"the steps of a decay must increase, got {list(self.at_steps)}")
 
     def at(self, step: int) -> float:
-        """The rate at `step`."""
+        """Return the rate at `step`."""
         return self.initial * self.factor ** sum(step >= s for s in self.at_steps)
 
 
@@ -137,6 +137,6 @@ class Triangle:
     rise: float = 0.3
 
     def at(self, step: int) -> float:
-        """The rate at `step`, in the middle of it: never 0."""
+        """Return the rate at `step`, in the middle of it: never 0."""
         done = (step + 0.5) / self.steps
         return self.peak * min(done / self.rise, (1.0 - done) / (1.0 - self.rise))

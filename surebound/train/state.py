@@ -70,6 +70,6 @@ def restore(
 
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:
-    """Whether no value is NaN or infinite; one synchronisation with the host."""
+    """Say whether no value is NaN or infinite; one synchronisation with the host."""
     sums = [t.detach().sum(dtype=torch.float64) for t in tensors if t.is_floating_point()]
     return not sums or bool(torch.isfinite(torch.stack(sums).sum()))

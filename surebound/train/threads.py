@@ -26,7 +26,7 @@ class ThreadChoice:
 
 
 def available_cpus() -> int:
-    """The processors this process may run on."""
+    """Return the processors this process may run on."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
@@ -34,7 +34,7 @@ def available_cpus() -> int:
 
 
 def choose_threads(requested: int | None = None) -> ThreadChoice:
-    """`requested` threads, or as many as help: what the environment says, else 1 or all, whichever is faster now."""
+    """Choose `requested` threads, or as many as help: what the environment says, else 1 or all, whichever is faster."""
     cpus = available_cpus()
     if requested is not None:
         if requested < 1:
@@ -56,7 +56,7 @@ def choose_threads(requested: int | None = None) -> ThreadChoice:
 
 
 def _seconds(threads: int) -> float:
-    """The time of a small convolution and product, the median of five, with `threads` threads."""
+    """Measure a small convolution and product with `threads` threads: the median of five times."""
     before = torch.get_num_threads()
     x, w = torch.ones(64, 16, 16, 16), torch.ones(32, 16, 4, 4)
     times = []

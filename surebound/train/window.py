@@ -22,11 +22,11 @@ class ScalarWindow:
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def finite(self) -> bool:
-        """Whether everything added since the last reading is finite; NaN and infinities stay in a sum."""
+        """Say whether everything added since the last reading is finite; NaN and infinities stay in a sum."""
         return all(bool(torch.isfinite(s)) for s in self._sums.values())
 
     def read(self) -> dict[str, float]:
-        """The means since the last reading; starts anew."""
+        """Return the means since the last reading; start anew."""
         means = {name: float(s) / self._counts[name] for name, s in self._sums.items()}
         self._sums.clear()
         self._counts.clear()

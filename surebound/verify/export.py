@@ -31,7 +31,7 @@ FORMATS = ("csv", "json", "parquet")
 
 
 def row(record: Record) -> dict[str, Any]:
-    """The columns of one record: an unknown bound is None, the radius an exact fraction as text.
+    """Return the columns of one record: an unknown bound is None, the radius an exact fraction as text.
 
     ``read_as`` is the class that the network gives the counterexample.
     """
@@ -43,7 +43,7 @@ def row(record: Record) -> dict[str, Any]:
 
 
 def render(records: Iterable[Record], format: str) -> bytes:
-    """The records in one of ``FORMATS``.
+    """Render the records in one of ``FORMATS``.
 
     >>> render([], "csv").decode().strip()
     'index,label,prediction,eps,status,stage,margin_bound,float_sound,seconds,read_as'

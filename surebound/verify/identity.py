@@ -57,7 +57,7 @@ def other_regions(spec: str) -> str:
 
 
 def weights_hash(state: Mapping[str, torch.Tensor]) -> str:
-    """SHA-256 of a state dictionary in its safetensors serialisation, independent of the order of its keys.
+    """Hash a state dictionary in its safetensors serialisation by SHA-256, whatever the order of its keys.
 
     >>> a, b = torch.zeros(2), torch.ones(1)
     >>> weights_hash({"a": a, "b": b}) == weights_hash({"b": b, "a": a})
@@ -96,7 +96,7 @@ def example_hash(image: torch.Tensor, label: int) -> str:
 
 @functools.cache
 def code_version() -> str:
-    """The package's version and a hash of the sources that can say "robust"."""
+    """Return the package's version and a hash of the sources that can say "robust"."""
     found = hashlib.sha256()
     for name, content in sources(Path(__file__).resolve().parent.parent):
         found.update(name.as_posix().encode() + b"\0" + content + b"\0")
@@ -108,7 +108,7 @@ def code_version() -> str:
 
 
 def sources(package: Path) -> Iterator[tuple[Path, bytes]]:
-    """Every source file of a package that can say "robust", by its path there, and its content."""
+    """Read every source file of a package that can say "robust", by its path there."""
     for file in sorted(each for suffix in ("py", "c", "h") for each in package.rglob(f"*.{suffix}")):
         name = file.relative_to(package)
         if name.parts[0] not in _BESIDE:

@@ -208,7 +208,7 @@ def _get(pipe: Connection) -> Any:
 
 
 def _serve(work: Work, pipe: Connection) -> None:
-    """A worker's life: one thread, one workspace, unit after unit until the pipe closes."""
+    """Answer unit after unit until the pipe closes: a worker has one thread and one workspace."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     die_with_parent()
     torch.set_num_threads(1)

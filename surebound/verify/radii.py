@@ -11,7 +11,7 @@ _MOST = 1000
 
 
 def parse_radii(text: str, name: str = "--eps") -> list[Fraction]:
-    """One radius, several separated by commas, or a range whose last value is included.
+    """Read one radius, several separated by commas, or a range whose last value is included.
 
     >>> [str(eps) for eps in parse_radii("0:0.3:0.1")]
     ['0', '1/10', '1/5', '3/10']

@@ -69,7 +69,7 @@ class RadiusSearch:
         seed: int = 0,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """``region``: the balls of the largest radius. ``progress`` hears how many images are done, and of how many."""
+        """Take the balls of the largest radius. ``progress`` hears how many images are done, and of how many."""
         if not isinstance(region, SizedRegion):
             raise RegionError(f"radii are searched for balls, not for {region}")
         if not 0 < step <= region.eps:
@@ -205,7 +205,7 @@ class _Bracket:
             self.open.add(number)
 
     def next(self) -> int | None:
-        """The number of the radius to ask about next: between proofs and the first open one, then after the last."""
+        """Number the radius to ask about next: between proofs and the first open one, then after the last."""
         for low, high in (
             (self._low, min(self.open, default=self._high)),
             (max(self.open, default=self._low), self._high),
@@ -216,7 +216,7 @@ class _Bracket:
 
 
 def _distance(image: Tensor, witness: Tensor) -> Fraction:
-    """The exact largest difference of two tensors of floats: the smallest radius whose ball holds the witness."""
+    """Return the exact largest difference of two tensors: the smallest radius whose ball holds the witness."""
     difference = (image.double() - witness.double()).abs().flatten()
     # The subtraction may round in the last bit of float64: every entry that could be the largest is compared exactly.
     close = (difference >= difference.max() * (1 - 2.0**-40)).nonzero().flatten()
@@ -225,7 +225,7 @@ def _distance(image: Tensor, witness: Tensor) -> Fraction:
 
 
 def median(radii: Iterable[Fraction]) -> Fraction | None:
-    """The middle one, the lower of two; None of none."""
+    """Return the middle one, the lower of two; None of none."""
     ordered = sorted(radii)
     return ordered[(len(ordered) - 1) // 2] if ordered else None
 

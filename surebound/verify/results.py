@@ -51,7 +51,7 @@ class Results:
         return tuple(sorted({record.eps for record in self.records}))
 
     def at(self, eps: str | int | float | Fraction) -> Results:
-        """The records of one radius."""
+        """Return the records of one radius."""
         radius = exact_fraction(eps)
         return Results(tuple(record for record in self.records if record.eps == radius), self.path)
 
@@ -80,11 +80,11 @@ class Results:
         return summarise(self.records if eps is None else self.at(eps).records)
 
     def export(self, format: str = "csv") -> bytes:
-        """All records as csv, json or parquet."""
+        """Write all records as csv, json or parquet."""
         return render(self.records, format)
 
     def to_frame(self) -> DataFrame:
-        """All records as a pandas.DataFrame, a row each; the radius is an exact fraction as text."""
+        """Return all records as a pandas.DataFrame, a row each; the radius is an exact fraction as text."""
         try:
             from pandas import DataFrame
         except ImportError as error:
@@ -101,7 +101,7 @@ class Results:
         return plot([self.summary(eps) for eps in self.radii])
 
     def write_witnesses(self, directory: str | Path) -> int:
-        """Each counterexample as INDEX.npy; returns how many."""
+        """Write each counterexample as INDEX.npy; return how many."""
         return write_witnesses(self.records, directory)
 
 

@@ -262,7 +262,7 @@ def stages_for(ball: SizedRegion, cascade: str | Cascade) -> Cascade:
 
 
 def _balls(region: SizedRegion | Sequence[SizedRegion]) -> list[SizedRegion]:
-    """The balls, which must have their images, clip range and kind in common."""
+    """Return the balls, which must have their images, clip range and kind in common."""
     balls = list(region) if isinstance(region, Sequence) else [region]
     for ball in balls:
         check_region(ball, empty=True)
@@ -335,7 +335,7 @@ def _check_alone(model: nn.Module, x: Tensor) -> None:
 def identity_of(
     model: nn.Module, images: Tensor, clip: tuple[float, float] | None, kind: SizedRegion | None = None
 ) -> Identity:
-    """What results belong to: the weights, the network as traced, the question, and the code that answers it."""
+    """Return what results belong to: the weights, the network as traced, the question, the code that answers it."""
     shape = "x".join(str(size) for size in images.shape[1:])
     network = network_digest(model, images[:1])
     spec = f"label stays the largest output; inputs {shape} in {clip}; {network}"

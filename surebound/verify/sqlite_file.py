@@ -96,7 +96,7 @@ def connect_readonly(path: Path) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """One write transaction, rolled back on any exception."""
+    """Make what is written one transaction, rolled back on any exception."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

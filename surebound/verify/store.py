@@ -141,12 +141,12 @@ class Store:
         return {record.index: record.example for record in records}
 
     def version(self) -> int:
-        """A number that changes when another process has written to the file."""
+        """Return a number that changes when another process has written to the file."""
         with translated(self.path):
             return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
     def weights(self) -> str:
-        """The hash of the weights that the results are about (``identity.weights_hash``)."""
+        """Return the hash of the weights that the results are about (``identity.weights_hash``)."""
         with translated(self.path):
             row = self._connection.execute(
                 "SELECT weights FROM subject WHERE id = ?", (self._one_subject(),)
@@ -163,7 +163,7 @@ class Store:
         return other_regions(self.subject()[1])
 
     def codes(self) -> list[str]:
-        """The code versions that the results come from."""
+        """Return the code versions that the results come from."""
         with translated(self.path):
             rows = self._connection.execute(
                 "SELECT DISTINCT code FROM result WHERE subject = ? ORDER BY code", (self._one_subject(),)
@@ -171,7 +171,7 @@ class Store:
         return [row[0] for row in rows]
 
     def radii(self) -> list[Fraction]:
-        """The radii that have results, in ascending order."""
+        """Return the radii that have results, in ascending order."""
         with translated(self.path):
             rows = self._connection.execute(
                 "SELECT DISTINCT eps FROM result WHERE subject = ?", (self._one_subject(),)
@@ -204,7 +204,7 @@ class Store:
     # -- identity --------------------------------------------------------------------------------------------
 
     def _columns(self) -> str:
-        """What is read of a row; stores of earlier releases did not keep the class of a witness."""
+        """Return what is read of a row; stores of earlier releases did not keep the class of a witness."""
         return f"{COLUMNS}, {'read_as' if has_read_as(self._connection) else 'NULL'}"
 
     def _opened(self, rows: Sequence[Sequence[object]]) -> list[Record]:
@@ -212,7 +212,7 @@ class Store:
         return [opened(owner, row) for row in rows]
 
     def _owner(self) -> tuple[str, str]:
-        """Weights and specification that the rows are about."""
+        """Return the weights and the specification that the rows are about."""
         row = self._connection.execute(
             "SELECT weights, spec FROM subject WHERE id = ?", (self._one_subject(),)
         ).fetchone()

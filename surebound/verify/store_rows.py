@@ -55,7 +55,7 @@ def _seal(subject: tuple[str, str], row: Sequence[object]) -> str:
 
 
 def pack(witness: torch.Tensor | None) -> bytes | None:
-    """A witness as a compressed .npy."""
+    """Encode a witness as a compressed .npy."""
     if witness is None:
         return None
     buffer = io.BytesIO()
@@ -64,14 +64,14 @@ def pack(witness: torch.Tensor | None) -> bytes | None:
 
 
 def unpack(blob: bytes | None) -> torch.Tensor | None:
-    """The inverse of ``pack``."""
+    """Decode what ``pack`` encoded."""
     if blob is None:
         return None
     return torch.from_numpy(np.load(io.BytesIO(zlib.decompress(blob)), allow_pickle=False))
 
 
 def radius_of(text: object) -> Fraction:
-    """A stored radius; raises ValueError when it is none."""
+    """Read a stored radius; raise ValueError when it is none."""
     try:
         return Fraction(str(text))
     except ZeroDivisionError:

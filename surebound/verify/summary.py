@@ -52,7 +52,7 @@ class Summary:
 
 
 def summaries_html(summaries: Sequence[Summary], note: str = "") -> str:
-    """One line per radius for a notebook."""
+    """Show one line per radius in a notebook."""
     rows = [
         (s.eps, s.total, f"{1 - s.verified_error:.2%}", f"{1 - s.falsified_error:.2%}", f"{1 - s.clean_error:.2%}",
          s.total - sum(n for status, n in s.statuses if status in ("robust", "falsified")), f"{s.seconds:.1f}")
@@ -73,7 +73,7 @@ def _attacks() -> set[str]:
 
 
 def summarise(records: Iterable[Record]) -> Summary:
-    """The summary of records of one radius."""
+    """Summarise records of one radius."""
     rows = list(records)
     radii = {record.eps for record in rows}
     if len(radii) != 1:

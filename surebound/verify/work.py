@@ -34,12 +34,12 @@ class Unit:
         return sum(each.state.distance for each in self.examples if each.state is not None)
 
     def without(self, settled: Callable[[int], bool]) -> Unit:
-        """The unit without examples that need no answer any more."""
+        """Return the unit without examples that need no answer any more."""
         left = tuple(example for example in self.examples if not settled(example.index))
         return dataclasses.replace(self, examples=left)
 
     def parts(self) -> list[Unit]:
-        """The same examples one by one, for another try."""
+        """Return the same examples one by one, for another try."""
         return [dataclasses.replace(self, examples=(e,), attempt=self.attempt + 1) for e in self.examples]
 
 
@@ -63,7 +63,7 @@ class Work:
     shape: tuple[int, ...]  # of one image
 
     def workspace(self) -> Workspace:
-        """What to pass to ``answer``; close it at the end."""
+        """Return what to pass to ``answer``; close it at the end."""
         return Workspace(self.model)
 
     def answer(self, unit: Unit, workspace: Workspace) -> UnitAnswer:
@@ -83,7 +83,7 @@ class Work:
         return UnitAnswer(tuple(records), tuple(undecided))
 
     def _check(self, unit: Unit, records: Sequence[Record], workspace: Workspace) -> None:
-        """Before a proof leaves: the program that was bounded is the network, on the examples that were proved."""
+        """Check, before a proof leaves, that what was bounded is the network, on the examples that were proved."""
         proved = {record.index for record in records if record.verdict.status is Status.ROBUST}
         images = [torch.from_numpy(each.image) for each in unit.examples if each.index in proved]
         if not images:

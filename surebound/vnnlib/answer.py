@@ -15,7 +15,7 @@ from surebound.vnnlib.witness import Assignment
 
 
 def decimal(value: np.float32) -> str:
-    """The shortest decimal numeral that is read back as the same float32 number; without exponent.
+    """Return the shortest decimal numeral that is read back as the same float32 number; without exponent.
 
     >>> decimal(np.float32(0.1)), decimal(np.float32(-3))
     ('0.1', '-3.0')
@@ -24,7 +24,7 @@ def decimal(value: np.float32) -> str:
 
 
 def assignment_lines(query: Query, assignment: Assignment) -> Iterator[str]:
-    """The standard's command-line format: a line per variable, then its elements in row-major order."""
+    """Write the standard's command-line format: a line per variable, then its elements in row-major order."""
     for variable in query.variables:
         yield f"{variable.name} {variable.dtype} [{','.join(map(str, variable.shape))}]"
         for value in assignment[variable.name].reshape(-1):
@@ -32,7 +32,7 @@ def assignment_lines(query: Query, assignment: Assignment) -> Iterator[str]:
 
 
 def flat_lines(query: Query, assignment: Assignment) -> Iterator[str]:
-    """The competitions' format for queries of version 1.0: ((X_0 0.5) ... (Y_0 1.0))."""
+    """Write the competitions' format for queries of version 1.0: ((X_0 0.5) ... (Y_0 1.0))."""
     pairs = [
         f"({variable.name}_{i} {decimal(value)})"
         for variable in query.variables
@@ -43,7 +43,7 @@ def flat_lines(query: Query, assignment: Assignment) -> Iterator[str]:
 
 
 def serialise(query: Query, assignment: Assignment, folder: Path) -> None:
-    """One ONNX TensorProto per variable: FOLDER/NAME.pb."""
+    """Write one ONNX TensorProto per variable: FOLDER/NAME.pb."""
     onnx_package()
     numpy_helper = importlib.import_module("onnx.numpy_helper")
     try:

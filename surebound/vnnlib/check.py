@@ -27,7 +27,7 @@ COARSE = 0.01  # heuristic: no proof rests on it, and witnesses are judged by bo
 
 
 def checked_network(model: Model) -> ImportedNetwork:
-    """The network of a file with one input and output, each of its operators and the whole as onnxruntime has them."""
+    """Import a file's network with one input and output; it and each operator are as onnxruntime has them."""
     env, network = imported(model)
     check_operators(env)
     check_import(network, model)

@@ -13,7 +13,7 @@ from surebound.vnnlib.query import Query, Variable
 
 
 def unify(query: Query) -> tuple[All, dict[int, int]]:
-    """The formula with equated inputs under one name, and that name of each input."""
+    """Return the formula with equated inputs under one name, and that name of each input."""
     own = {e for network in query.networks for each in network.inputs for e in each.elements}
     leader: dict[int, int] = {}
 
@@ -37,7 +37,7 @@ def unify(query: Query) -> tuple[All, dict[int, int]]:
 
 
 def _flat(formula: Formula) -> list[Formula]:
-    """The parts of a conjunction, of those within it too."""
+    """Return the parts of a conjunction, of those within it too."""
     found, stack = list[Formula](), [formula]
     while stack:
         part = stack.pop()
@@ -49,7 +49,7 @@ def _flat(formula: Formula) -> list[Formula]:
 
 
 def places(alias: Mapping[int, int]) -> dict[int, int]:
-    """Where each input element stands in the merged input vector."""
+    """Return the place of each input element in the merged input vector."""
     order = {leader: place for place, leader in enumerate(sorted(set(alias.values())))}
     return {element: order[leader] for element, leader in alias.items()}
 
@@ -117,7 +117,7 @@ def _follow(
 
 
 def _hull(parts: Sequence[Formula], places: Mapping[int, int]) -> dict[int, tuple[Fraction | None, Fraction | None]]:
-    """Bounds of inputs that every alternative of some disjunction gives, each its own."""
+    """Bound inputs by what every alternative of some disjunction gives, each its own."""
     found: dict[int, tuple[Fraction | None, Fraction | None]] = {}
     for part in parts:
         if not isinstance(part, Any) or not part.parts:

@@ -27,7 +27,7 @@ from surebound.vnnlib.write import robustness_query, write_query
 
 
 def load_onnx(path: str | Path, output: str | None = None) -> ImportedNetwork:
-    """A network from an ONNX file (plain or gzip), checked against onnxruntime: (B, *input) -> (B, K).
+    """Load a network from an ONNX file (plain or gzip), checked against onnxruntime: (B, *input) -> (B, K).
 
     It can be given to everything that takes a network: bounds, attacks, ``verify``. Its input has no batch axis of its
     own: a file for (1, C, H, W) takes (B, C, H, W). ``output`` names one of several outputs, or any tensor inside; of
@@ -79,7 +79,7 @@ def _check_export(program: Program, written: Model, example: Tensor) -> None:
 
 
 def _bounds_at(program: Program, x: Tensor) -> dict[str, Interval]:
-    """Bounds of every call that varies at one point x (1, ...), by name."""
+    """Bound every call that varies at one point x (1, ...), by name."""
     found: dict[str, Interval] = {}
     with torch.no_grad():
         propagate(
@@ -104,7 +104,7 @@ def write_questions(
     numbers: Sequence[int] | None = None,
     clip: tuple[float, float] | None = (0.0, 1.0),
 ) -> int:
-    """One query per image (N, C, H, W), NUMBER_eps.vnnlib, and a list of instances if the network's file is named.
+    """Write a query per image (N, C, H, W), NUMBER_eps.vnnlib; if the network's file is named, also a list.
 
     ``numbers`` are those of the images in their data set, 0 to N - 1 if not given.
     """

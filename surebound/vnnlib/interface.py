@@ -15,7 +15,7 @@ ELEMENT_TYPES = ("float32", "real")
 
 
 def assign(query: Query, models: Mapping[str, Model]) -> dict[str, Model]:
-    """A file for every network; too few and too many are errors (the standard demands it)."""
+    """Assign a file to every network; too few and too many are errors (the standard demands it)."""
     names = [each.name for each in query.networks]
     needed = [each.name for each in query.networks if each.equal_to is None]
     missing, extra = [n for n in needed if n not in models], sorted(set(models) - set(needed))
@@ -36,7 +36,7 @@ def assign(query: Query, models: Mapping[str, Model]) -> dict[str, Model]:
 
 
 def _structure(model: Model) -> list[object]:
-    """What two isomorphic networks have in common: everything but names and weights."""
+    """Return what two isomorphic networks have in common: everything but names and weights."""
     shapes = {name: tuple(value.shape) for name, value in model.weights.items()}
     return [
         (

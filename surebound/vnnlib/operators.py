@@ -57,7 +57,7 @@ def check_operators(env: Environment) -> None:
 
 
 def _use(opset: int, node: Any, operands: dict[str, Operand]) -> tuple[object, ...]:
-    """What tells one use of an operator from another."""
+    """Return what tells one use of an operator from another."""
     attributes = sorted(each.SerializeToString() for each in node.attribute)
     names = list(operands)
     given: list[object] = [names.index(name) if name else -1 for name in node.input]
@@ -92,7 +92,7 @@ def _check(model: Model, node: Any, operands: dict[str, Operand], results: dict[
 
 
 def _alone(model: Model, node: Any, operands: dict[str, Operand], results: dict[str, Value], where: str) -> Model:
-    """A file of this call only; constants stay what they are."""
+    """Make a file of this call only; constants stay what they are."""
     helper, numpy_helper = (importlib.import_module(f"onnx.{name}") for name in ("helper", "numpy_helper"))
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(each.dtype)), list(each.shape))
@@ -113,7 +113,7 @@ def _alone(model: Model, node: Any, operands: dict[str, Operand], results: dict[
 
 
 def _network(model: Model) -> ImportedNetwork:
-    """The call over all its varying operands side by side, with all its results side by side."""
+    """Make the call one network, of all its varying operands and results side by side."""
     sizes = [math.prod(each.shape) for each in model.inputs]
     builder, first, parts = Builder((sum(sizes),)), 0, list[Value]()
     for each, size in zip(model.inputs, sizes, strict=True):

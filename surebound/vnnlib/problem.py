@@ -108,7 +108,7 @@ def _ordered(query: Query, formula: Formula, builder: Builder, values: Mapping[s
 
 
 def _inputs(query: Query, places: Mapping[int, int], files: Mapping[str, Model]) -> tuple[Builder, dict[str, Value]]:
-    """The merged input, and each declared input as a part of it; the only one in the shape that its file gives it."""
+    """Return the merged input, and each declared one as a part of it; an only one in the shape that its file has."""
     variables = [each for network in query.networks for each in network.inputs]
     count = len(set(places.values()))
     if len(variables) == 1 and count == variables[0].size:
@@ -129,7 +129,7 @@ def _inputs(query: Query, places: Mapping[int, int], files: Mapping[str, Model])
 
 
 def _tensors(network: Network, env: Environment) -> dict[str, Value]:
-    """The declared outputs and hidden tensors of an imported file."""
+    """Return the declared outputs and hidden tensors of an imported file."""
     source, found = env.model.source, {}
     for each, (name, _) in zip(network.outputs, env.model.outputs, strict=True):
         found[each.name] = env.value(name)
@@ -144,7 +144,7 @@ def _tensors(network: Network, env: Environment) -> dict[str, Value]:
 
 
 def _same_values(query: Query, values: Mapping[str, Value]) -> dict[int, int]:
-    """One name for elements that are the same value of the merged network: their differences are 0 for sure."""
+    """Give elements that are the same value of the merged network one name: their differences are 0 for sure."""
     first: dict[Value, Variable] = {}
     alias: dict[int, int] = {}
     for variable in query.variables:
@@ -158,7 +158,7 @@ def _same_values(query: Query, values: Mapping[str, Value]) -> dict[int, int]:
 def _outputs(
     query: Query, formula: Formula, places: Mapping[int, int], builder: Builder, values: Mapping[str, Value]
 ) -> tuple[Value, dict[int, int]]:
-    """The elements that the formula speaks of, side by side, and their columns."""
+    """Return the elements that the formula speaks of, side by side, and their columns."""
     pairs = query.pairs
     asked = {element for atom in atoms(formula) if as_bound(atom, places) is None for element, _ in atom.terms}
     used = factors(asked, pairs)
@@ -182,7 +182,7 @@ def _outputs(
 
 
 def feeds(problem: QueryProblem, x: Tensor) -> dict[str, dict[str, Array]]:
-    """What every network gets when the merged input is x (1, *input): arrays by its file's input names."""
+    """Return what every network gets when the merged input is x (1, *input): arrays by its file's input names."""
     flat = x.detach().reshape(-1).numpy()
     found: dict[str, dict[str, Array]] = {}
     for network in problem.query.networks:
@@ -195,7 +195,7 @@ def feeds(problem: QueryProblem, x: Tensor) -> dict[str, dict[str, Array]]:
 
 
 def sessions(problem: QueryProblem) -> dict[str, Session]:
-    """Every declared network in onnxruntime."""
+    """Open every declared network in onnxruntime."""
     return {
         each.name: Session(problem.models[each.name], [h.node for h in each.hidden if h.node is not None])
         for each in problem.query.networks
@@ -203,7 +203,7 @@ def sessions(problem: QueryProblem) -> dict[str, Session]:
 
 
 def run(problem: QueryProblem, running: Mapping[str, Session], x: Tensor) -> dict[str, Array]:
-    """Every variable's value at x (1, *input), as onnxruntime computes it."""
+    """Run every network at x (1, *input) in onnxruntime, and return every variable's value."""
     found: dict[str, Array] = {}
     fed = feeds(problem, x)
     for network in problem.query.networks:
@@ -219,7 +219,7 @@ def run(problem: QueryProblem, running: Mapping[str, Session], x: Tensor) -> dic
 
 
 def _check(problem: QueryProblem, pinned: Mapping[int, int]) -> None:
-    """The merged network against onnxruntime, on random inputs of the box, with the pinned ones whole."""
+    """Compare the merged network with onnxruntime, on random inputs of the box, with the pinned ones whole."""
     running = sessions(problem)
     if problem.empty:
         return  # no input at all: no network will be asked

@@ -89,7 +89,7 @@ class Query:
         return {first + i: pair for i, pair in enumerate(self.products)}
 
     def element(self, number: int) -> tuple[Variable, int]:
-        """The variable of an element, and the element's place in it."""
+        """Return the variable of an element, and the element's place in it."""
         for each in self.variables:
             if number in each.elements:
                 return each, number - each.first
@@ -97,7 +97,7 @@ class Query:
 
 
 def placed(networks: list[Network]) -> tuple[Network, ...]:
-    """The networks with their variables' elements numbered one after the other."""
+    """Number the elements of the networks' variables one after the other."""
     first, done = 0, []
     for network in networks:
         groups = []
@@ -112,7 +112,7 @@ def placed(networks: list[Network]) -> tuple[Network, ...]:
 
 
 def number(text: str) -> Fraction:
-    """A decimal numeral, with or without exponent, exactly.
+    """Read a decimal numeral, with or without exponent, exactly.
 
     >>> number("-1.5e-2")
     Fraction(-3, 200)

@@ -99,7 +99,7 @@ class _Version1Reader:
         return QueryError(f"{self._source}: {what}")
 
     def _line(self, word: str) -> int:
-        """The line where a word stands first, looked up only when there is something to say about it."""
+        """Find the line where a word stands first, only when there is something to say about it."""
         found = re.search(rf"(?<![^\s()]){re.escape(word)}(?![^\s()])", self._text)
         return self._text.count("\n", 0, found.start() if found else None) + 1
 
@@ -149,7 +149,7 @@ class _Version1Reader:
         self._offset = len(self._declared["X"])
 
     def _tree(self) -> list[object] | str:
-        """One expression as nested lists of words; plain bounds in conjunctions and disjunctions as atoms."""
+        """Read one expression as nested lists of words; plain bounds in conjunctions and disjunctions as atoms."""
         token = self._next()
         if token != "(":
             return token
@@ -193,13 +193,13 @@ class _Version1Reader:
         raise self._error(f"{_text(tree)} is no constraint; use <=, >=, <, >, =, and, or")
 
     def _bound(self, relation: str, left: str, right: str) -> Atom | None:
-        """The plain case, which long files consist of: a variable against a number."""
+        """Read the plain case, which long files consist of: a variable against a number."""
         if self._element(left) is None or relation in ("=", "==") or _NUMERAL.match(right) is None:
             return None
         return self._atom(relation, left, right)
 
     def _atom(self, relation: str, variable: str, numeral: str) -> Atom:
-        """A variable against a number."""
+        """Make an atom of a variable and a number."""
         element, value = self._known.get(variable), self._numbers.get(numeral)
         if element is None:
             element = self._element(variable)
@@ -255,7 +255,7 @@ def _index(digits: str) -> int:
 
 
 def _text(tree: object) -> str:
-    """The first words of an expression."""
+    """Return the first words of an expression."""
     words = list(itertools.islice(_words(tree), 13))
     return " ".join([*words, "..."] if len(words) > 12 else words)[:120]
 

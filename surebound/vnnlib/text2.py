@@ -48,7 +48,7 @@ def parse(text: str, source: str = "the query") -> Query:
 
 
 def _check_depth(text: str, source: str) -> None:
-    """The parser recurses in compiled code: a text that nests without end would end the process."""
+    """Refuse a text that nests without end: the parser recurses in compiled code, and would end the process."""
     depth = 0
     for bracket in re.finditer(r"[()]|;[^\n]*|\"(?:[^\"\\]|\\.)*\"", text):
         if bracket[0] == "(":
@@ -60,7 +60,7 @@ def _check_depth(text: str, source: str) -> None:
 
 
 def _message(error: Exception) -> str:
-    """The parser reports scoping and typing mistakes as JSON."""
+    """Read the parser's message: it reports scoping and typing mistakes as JSON."""
     try:
         found = json.loads(str(error))["errors"][0]
         return f"line {found['line']}: {found['message']}: {found['offendingSymbol']}. {found['hint']}"

@@ -32,7 +32,7 @@ class Judge:
         self._sessions: dict[str, Session] | None = None
 
     def __call__(self, x: Tensor) -> Assignment | None:
-        """The assignment at x (1, *input) float32, if it satisfies the query."""
+        """Return the assignment at x (1, *input) float32, if it satisfies the query."""
         problem = self._problem
         if x.dtype != torch.float32 or not bool(x.isfinite().all()):
             return None

@@ -45,7 +45,7 @@ def robustness_query(
 
 
 def write_query(query: Query, version: str = "2.0", *, comment: str = "") -> str:
-    """The text of a query; numbers are rounded outwards if they have no finite decimal form, and only in bounds."""
+    """Return the text of a query; numbers without a finite decimal form are rounded outwards, and only in bounds."""
     if version not in ("1.0", "2.0"):
         raise QueryError(f"VNN-LIB {version!r}; 1.0 and 2.0 can be written")
     lines = [f"; {line}" for line in comment.splitlines()]
@@ -90,7 +90,7 @@ def _declared_2(query: Query) -> list[str]:
 
 
 def _disjuncts_in_and(formula: Formula) -> Formula:
-    """(or (and a) (and b)) instead of (or a b): the form of the competitions' files, and all that some tools read."""
+    """Write (or (and a) (and b)), not (or a b), as the competitions' files do: some tools read nothing else."""
     if not isinstance(formula, Any):
         return formula
     return Any(tuple(part if isinstance(part, All) else All((part,)) for part in formula.parts))
@@ -124,7 +124,7 @@ def _atom(atom: Atom, names: list[str]) -> str:
 
 
 def _exact(value: Fraction) -> str:
-    """A decimal numeral of exactly this value."""
+    """Return a decimal numeral of exactly this value."""
     text = _outward(value, down=True)
     if Fraction(text) != value:
         raise QueryError(f"{value} has no finite decimal numeral; scale the constraint")
@@ -136,7 +136,7 @@ _DIGITS = 40
 
 
 def _outward(value: Fraction, *, down: bool) -> str:
-    """A decimal numeral: exact if there is one, else the next one outwards, so that no assignment is lost."""
+    """Return a decimal numeral: exact if there is one, else the next one outwards, so that no assignment is lost."""
     power = _decimals(value.denominator)
     digits = _DIGITS if power is None else power
     scaled = value * 10**digits
@@ -147,7 +147,7 @@ def _outward(value: Fraction, *, down: bool) -> str:
 
 
 def _decimals(denominator: int) -> int | None:
-    """How many decimals a fraction with this denominator has; None: infinitely many."""
+    """Count the decimals of a fraction with this denominator; None: infinitely many."""
     twos = fives = 0
     while denominator % 2 == 0:
         denominator, twos = denominator // 2, twos + 1

@@ -62,7 +62,7 @@ class ZooEntry:
 
 
 def load(name: str) -> nn.Module:
-    """The packaged network called `name`, in evaluation mode; `surebound zoo` lists them."""
+    """Return the packaged network called `name`, in evaluation mode; `surebound zoo` lists them."""
     found = entry(name)
     model = found.architecture.build()
     model.load_state_dict(load_file(found.weights))
@@ -70,7 +70,7 @@ def load(name: str) -> nn.Module:
 
 
 def entry(name: str) -> ZooEntry:
-    """What is known of the packaged network called `name`."""
+    """Return what is known of the packaged network called `name`."""
     known = {e.name: e for e in entries()}
     if name not in known:
         there = ", ".join(known) or "none"
@@ -79,7 +79,7 @@ def entry(name: str) -> ZooEntry:
 
 
 def entries() -> list[ZooEntry]:
-    """Every packaged network, by name."""
+    """List every packaged network, by name."""
     return [_read(path) for path in sorted(NETS_DIRECTORY.glob("*.json"))]
 
 

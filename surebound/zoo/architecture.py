@@ -22,7 +22,7 @@ def fc500(
     batch_norm: bool = False,
     width: int = 500,
 ) -> nn.Sequential:
-    """fc 500, fc K: the network of Raghunathan et al. 2018, with one hidden layer."""
+    """Build fc 500, fc K: the network of Raghunathan et al. 2018, with one hidden layer."""
     layers: list[nn.Module] = [nn.Flatten()]
     if mean is not None and std is not None:
         layers.insert(0, models.Normalize(mean, std))
@@ -37,7 +37,7 @@ def digits(
     std: Sequence[float] | None = None,
     batch_norm: bool = False,
 ) -> nn.Sequential:
-    """fc 100, fc 100, fc K: for the embedded 8x8 digits, too small for the paper's convolutions."""
+    """Build fc 100, fc 100, fc K: for the embedded 8x8 digits, too small for the paper's convolutions."""
     c, h, w = in_shape
     layers: list[nn.Module] = [nn.Flatten()]
     if mean is not None and std is not None:
@@ -82,7 +82,7 @@ class Architecture:
             raise ConfigError(f"model.name = {self.name!r} is no network{hint} Known: {', '.join(NETS)}")
 
     def build(self) -> nn.Module:
-        """The network; its first weights come from PyTorch's global generator."""
+        """Build the network; its first weights come from PyTorch's global generator."""
         return NETS[self.name](self.in_shape, self.classes, self.mean, self.std, self.batch_norm)
 
     def record(self) -> dict[str, Any]:
@@ -91,6 +91,6 @@ class Architecture:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> Architecture:
-        """What `record` returned."""
+        """Read what `record` returned."""
         values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in record.items()}
         return cls(**values)

@@ -42,7 +42,7 @@ def build(record: Mapping[str, Any]) -> nn.Module:
 
 
 def _layers(model: nn.Sequential) -> list[list[Any]] | None:
-    """[name, class, arguments] of every layer; None where a layer is not one of PyTorch's or of ours."""
+    """List [name, class, arguments] of every layer; None where a layer is not one of PyTorch's or of ours."""
     found: list[list[Any]] = []
     for name, layer in model.named_children():
         if type(layer) is nn.Sequential:
@@ -68,7 +68,7 @@ def _layer(kind: str, given: Mapping[str, Any]) -> nn.Module:
 
 
 def _arguments(layer: nn.Module) -> dict[str, Any] | None:
-    """The constructor's arguments, read from the attributes of the same names, where they are not the defaults."""
+    """Return the constructor's arguments that are not the defaults, read from the attributes of the same names."""
     kind = type(layer)
     ours = getattr(own, kind.__name__, None) is kind
     if (not ours and getattr(nn, kind.__name__, None) is not kind) or list(layer.children()):
@@ -90,7 +90,7 @@ def _arguments(layer: nn.Module) -> dict[str, Any] | None:
 
 
 def _plain(value: object) -> bool:
-    """Whether a value is the same after a journey through JSON."""
+    """Say whether a value is the same after a journey through JSON."""
     if isinstance(value, dict):
         return all(map(_plain, value.values()))
     if isinstance(value, list):
@@ -104,7 +104,7 @@ def _required(kind: type) -> list[str]:
 
 
 def _same(model: nn.Module, make: Any) -> bool:
-    """Whether `make()` gives a network that prints the same and has weights of the same names and shapes."""
+    """Say whether `make()` gives a network that prints the same and has weights of the same names and shapes."""
     with torch.random.fork_rng(devices=[]):
         try:
             other = make()

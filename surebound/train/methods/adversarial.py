@@ -34,7 +34,7 @@ class Adversarial(Method):
             )
 
     def loss(self, batch: Batch) -> Loss:
-        """CE at the attacked images."""
+        """Return the cross-entropy at the attacked images."""
         images = self.attack(batch) if batch.epsilon > 0 else batch.images
         logits = batch.model(images)  # (B, K)
         return Loss(cross_entropy(logits, batch.labels), {"attacked_error": error(logits.detach(), batch.labels)})

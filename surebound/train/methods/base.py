@@ -69,7 +69,7 @@ class Batch:
         return self.model(self.images) if self.kappa > 0.0 or learns else None
 
     def mixed(self, logits: Tensor | None, robust: Tensor | None, scalars: dict[str, Tensor]) -> Loss:
-        """kappa · CE(logits) + (1 - kappa) · robust, of the parts that were computed; the clean error is a scalar."""
+        """Return kappa · CE(logits) + (1 - kappa) · robust, of what was computed; the clean error is a scalar."""
         terms: list[Tensor] = []
         if logits is not None:
             terms.append(self.kappa * cross_entropy(logits, self.labels))
@@ -99,10 +99,10 @@ class Method(ABC):
 
     @abstractmethod
     def loss(self, batch: Batch) -> Loss:
-        """The loss of one batch, differentiable in the model's parameters."""
+        """Return the loss of one batch, differentiable in the model's parameters."""
 
     def partner(self, program: Program) -> nn.Module | None:
-        """What is trained jointly with the network and is no part of it, in methods with `joint = True`; no draws."""
+        """Return what is trained with the network and is no part of it, where `joint = True`; draw no numbers."""
         return None
 
 

@@ -43,12 +43,12 @@ class CROWNIBP(Method):
                 raise ConfigError(f"{key} must be between 0 and 1, got {getattr(self, key)}")
 
     def beta(self, epsilon: float, eps_train: float) -> float:
-        """The weight of the linear bound at a radius."""
+        """Return the weight of the linear bound at a radius."""
         done = min(1.0, epsilon / eps_train) if eps_train > 0 else 1.0
         return self.beta_start + (self.beta_final - self.beta_start) * done
 
     def loss(self, batch: Batch) -> Loss:
-        """The mixed loss; the passes whose weight is 0 are not computed."""
+        """Return the mixed loss; the passes whose weight is 0 are not computed."""
         beta = self.beta(batch.epsilon, batch.eps_train) if batch.epsilon > 0 else 0.0
         linear = beta > 0.0 and batch.kappa < 1.0
         done = batch.bounded(
@@ -64,7 +64,7 @@ class CROWNIBP(Method):
         return batch.mixed(done.logits if batch.kappa > 0.0 else None, robust, scalars)
 
     def _robust(self, batch: Batch, done: TrainingPass, interval: Tensor, beta: float) -> tuple[Tensor, Tensor]:
-        """The loss of the bounds, and the best margins (B, K) known, without gradients."""
+        """Return the loss of the bounds, and the best margins (B, K) known, without gradients."""
         if beta == 0.0:
             return cross_entropy(interval, batch.labels), interval.detach()
         region = Interval(*box(batch.images, batch.epsilon, batch.clip))

@@ -46,11 +46,11 @@ class Dvijotham(Method):
             raise ConfigError(f"unknown objective {self.objective!r}: use one of {', '.join(LOSSES)}")
 
     def partner(self, program: Program) -> nn.Module | None:
-        """The verifier."""
+        """Return the verifier."""
         return DualVerifier(program) if self.verifier == "linear" else None
 
     def loss(self, batch: Batch) -> Loss:
-        """The mixed loss; the pass whose weight is 0 is not computed."""
+        """Return the mixed loss; the pass whose weight is 0 is not computed."""
         bounds = batch.kappa < 1.0
         done = batch.bounded(
             clean=batch.kappa > 0.0,

@@ -49,7 +49,7 @@ class Expressive(Method):
         return self.alpha * min(1.0, epsilon / eps_train) if self.ramp_alpha else self.alpha
 
     def loss(self, batch: Batch) -> Loss:
-        """The joined loss; the part whose weight is 0 is not computed."""
+        """Return the joined loss; the part whose weight is 0 is not computed."""
         alpha = self.coefficient(batch.epsilon, batch.eps_train) if batch.epsilon > 0.0 else 0.0
         record = batch.intensity(self.regulariser) > 0.0
         done = batch.bounded(

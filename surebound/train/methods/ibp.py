@@ -33,7 +33,7 @@ class IBP(Method):
             raise ConfigError(f"unknown objective {self.objective!r}: use one of {', '.join(LOSSES)}")
 
     def loss(self, batch: Batch) -> Loss:
-        """The mixed loss; the pass whose weight is 0 is not computed."""
+        """Return the mixed loss; the pass whose weight is 0 is not computed."""
         record = batch.intensity(self.regulariser) > 0.0
         done = batch.bounded(
             clean=batch.kappa > 0.0,

@@ -43,7 +43,7 @@ class Mirman(Method):
             raise ConfigError(f"unknown objective {self.objective!r}: use one of {', '.join(LOSSES)}")
 
     def loss(self, batch: Batch) -> Loss:
-        """The mixed loss; the pass whose weight is 0 is not computed."""
+        """Return the mixed loss; the pass whose weight is 0 is not computed."""
         logits, robust, scalars = batch.clean_logits(), None, {}
         if batch.kappa < 1.0:
             region = Interval(*box(batch.images, batch.epsilon, batch.clip))

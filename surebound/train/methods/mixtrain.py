@@ -46,7 +46,7 @@ class MixTrain(Method):
             )
 
     def loss(self, batch: Batch) -> Loss:
-        """The mixed loss; at radius 0 the clean one."""
+        """Return the mixed loss; at radius 0 the clean one."""
         logits = batch.model(batch.images)  # (B, K)
         wrong, clean = error(logits.detach(), batch.labels), cross_entropy(logits, batch.labels)
         if batch.epsilon == 0.0:

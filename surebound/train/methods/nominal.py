@@ -16,6 +16,6 @@ class Nominal(Method):
     name: ClassVar[str] = "nominal"
 
     def loss(self, batch: Batch) -> Loss:
-        """CE(z, y)."""
+        """Return CE(z, y)."""
         logits = batch.model(batch.images)  # (B, K)
         return Loss(cross_entropy(logits, batch.labels), {"clean_error": error(logits.detach(), batch.labels)})

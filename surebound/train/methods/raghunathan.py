@@ -86,11 +86,11 @@ class Raghunathan(Method):
             raise ConfigError(f"unknown objective {self.objective!r}: use one of {', '.join(LOSSES)}")
 
     def partner(self, program: Program) -> nn.Module | None:
-        """The dual variables."""
+        """Return the dual variables."""
         return PairDuals(program)
 
     def loss(self, batch: Batch) -> Loss:
-        """The mixed loss; the bound is of the weights alone, so it costs the same for any batch."""
+        """Return the mixed loss; the bound is of the weights alone, so it costs the same for any batch."""
         logits = batch.model(batch.images)  # (B, K)
         point = batch.images[:1]
         duals = batch.partner

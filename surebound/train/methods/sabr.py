@@ -37,7 +37,7 @@ class SABR(Method):
         check_size(self.size)
 
     def loss(self, batch: Batch) -> Loss:
-        """The loss of the small boxes."""
+        """Return the loss of the small boxes."""
         inside = small_box(batch, self.size, self.attack)
         record = batch.intensity(self.regulariser) > 0.0
         done = inside.bounded(clean=False, batch_statistics=batch.model.training, record=record)

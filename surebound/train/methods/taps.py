@@ -55,7 +55,7 @@ class TAPS(Method):
             )
 
     def loss(self, batch: Batch) -> Loss:
-        """The product of the two losses; at radius 0 that of the bounds alone."""
+        """Return the product of the two losses; at radius 0 that of the bounds alone."""
         inside = small_box(batch, self.size, self.attack)
         record = batch.intensity(self.regulariser) > 0.0
         cut = latent_value(batch.program.graph, self.activations)

@@ -49,7 +49,7 @@ class Wong(Method):
             raise ConfigError(f"memory={self.memory}; give a positive number of bytes")
 
     def loss(self, batch: Batch) -> Loss:
-        """The mixed loss; the pass whose weight is 0 is not computed."""
+        """Return the mixed loss; the pass whose weight is 0 is not computed."""
         logits, robust, scalars = batch.clean_logits(), None, {}
         if batch.kappa < 1.0:
             margins = self._margins(batch)
@@ -59,7 +59,7 @@ class Wong(Method):
         return batch.mixed(logits, robust, scalars)
 
     def _margins(self, batch: Batch) -> Tensor:
-        """Margins (B, K) to minimise: bounds, or estimates of them."""
+        """Return margins (B, K) to minimise: bounds, or estimates of them."""
         region = Interval(*box(batch.images, batch.epsilon, batch.clip))
         if self.projections == 0:
             relaxed = relax(batch.program, region, Soundness.NONE, own=True, slopes="upper", memory=self.memory)

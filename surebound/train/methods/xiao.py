@@ -51,7 +51,7 @@ class Xiao(Method):
             raise ConfigError(f"bounds={self.bounds!r}; give interval or improved")
 
     def loss(self, batch: Batch) -> Loss:
-        """The loss of the attacked images, and the stability of the ReLUs over the balls."""
+        """Return the loss of the attacked images, and the stability of the ReLUs over the balls."""
         attacked, names = self.attack(batch), relu_inputs(batch.program)
         wanted = self.weight > 0 and batch.epsilon > 0
         done = batch.bounded(
@@ -81,6 +81,6 @@ def instability(bounds: Iterable[Interval]) -> Tensor:
 
 
 def unstable_share(bounds: Iterable[Interval]) -> Tensor:
-    """The share of units whose bounds have both signs, 0-d."""
+    """Return the share of units whose bounds have both signs, 0-d."""
     signs = [((b.lower < 0) & (b.upper > 0)).flatten() for b in bounds]
     return torch.cat(signs).to(torch.get_default_dtype()).mean()

@@ -22,7 +22,7 @@ def check_cluster(cluster: str | Client) -> None:
 
 
 def local_workers(cluster: str) -> int | None:
-    """How many workers ``local:N`` asks for; None for a scheduler's address.
+    """Count the workers that ``local:N`` asks for; None for a scheduler's address.
 
     >>> local_workers("local:4"), local_workers("tcp://scheduler:8786")
     (4, None)
@@ -39,7 +39,7 @@ def local_workers(cluster: str) -> int | None:
 
 
 def cluster_pool(work: Work, cluster: str | Client) -> Executor:
-    """An executor whose units run on the workers of a cluster: an address, ``local:N``, or a connected client."""
+    """Return an executor whose units run on a cluster's workers: an address, ``local:N``, or a connected client."""
     check_cluster(cluster)
     from surebound.verify.cluster.pool import ClusterPool
 

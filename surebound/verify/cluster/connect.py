@@ -19,7 +19,7 @@ FIRST_WORKER_SECONDS = 30.0
 
 @contextlib.contextmanager
 def connected(cluster: str | Client) -> Iterator[Client]:
-    """A client with at least one worker, all of them with our versions. A client that was given is left open."""
+    """Connect a client with at least one worker, all with our versions. A client that was given is left open."""
     with contextlib.ExitStack() as stack:
         client = cluster if isinstance(cluster, Client) else stack.enter_context(_client(cluster))
         try:

@@ -77,7 +77,7 @@ def _digest(work: Work) -> str:
 
 
 def pack(work: Work) -> tuple[bytes, bytes]:
-    """A Work as its pickled structure, and all of its tensors (parameters, buffers, others) as safetensors."""
+    """Pickle a Work's structure, and write all of its tensors (parameters, buffers, others) as safetensors."""
     import cloudpickle  # comes with distributed; takes classes of a script or notebook, too
 
     tensors: dict[str, Tensor] = {}
@@ -99,7 +99,7 @@ def pack(work: Work) -> tuple[bytes, bytes]:
 
 
 def unpack(code: bytes, weights: bytes) -> Work:
-    """What ``pack`` packed."""
+    """Return what ``pack`` packed."""
     stored = load(weights)
     made: dict[str, Tensor] = {}
 
@@ -119,7 +119,7 @@ def unpack(code: bytes, weights: bytes) -> Work:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """One thread for torch, as in the local pool; a shared worker gets its own number back."""
+    """Give torch one thread, as in the local pool; a shared worker gets its own number back."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -96,14 +96,14 @@ class ClusterPool(Executor):
             raise VerificationError(f"the network could not be sent to the workers: {error}") from error
 
     def _look(self) -> None:
-        """Who is there now."""
+        """Look who is there now."""
         # No answer: what was known stays, and _wait loses patience if need be.
         with contextlib.suppress(OSError):
             self._workers: tuple[str, ...] = tuple(self._client.nthreads())
         self._looked = time.monotonic()
 
     def _wait(self) -> Any:
-        """The next future that is done, however; an error if nobody is left to finish one."""
+        """Wait for the next future that is done, however; raise if nobody is left to finish one."""
         alone_since: float | None = None
         while True:
             with contextlib.suppress(queue.Empty):
@@ -124,7 +124,7 @@ class ClusterPool(Executor):
         )
 
     def _resubmit(self, unit: Unit) -> None:
-        """The cluster forgot the unit, e.g. because every worker that had the network died: send both again."""
+        """Send unit and network again: the cluster forgot them, as when every worker that had the network died."""
         self._again += 1
         if self._again > _MOST_AGAIN:
             raise VerificationError("the cluster cancels units again and again; is somebody restarting it?")

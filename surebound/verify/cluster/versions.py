@@ -20,12 +20,12 @@ class Versions:
 
     @classmethod
     def here(cls) -> Versions:
-        """Of this process."""
+        """Return those of this process."""
         python = ".".join(platform.python_version_tuple()[:2])
         return cls(code_version(), str(torch.__version__).partition("+")[0], python)
 
     def differences(self, other: Versions) -> str:
-        """A line that names what differs, empty if nothing does.
+        """Name what differs in a line, empty if nothing does.
 
         >>> Versions("0.1.0+ab", "2.13.0", "3.11").differences(Versions("0.1.0+ab", "2.12.1", "3.11"))
         'torch 2.12.1 there, 2.13.0 here'
