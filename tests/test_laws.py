@@ -1,4 +1,4 @@
-"""Laws of CONTRIBUTING.md, read from the source text: of operators' names, of slacks, of docstrings, of classes."""
+"""Laws of CONTRIBUTING.md, read from the source text: operators' names, slacks, outcomes, docstrings, classes."""
 
 from __future__ import annotations
 
@@ -83,6 +83,13 @@ def is_slack(node: ast.AST) -> bool:
     return False
 
 
+def compares_the_name_of_a_status(node: ast.AST) -> bool:
+    """A look at how a status is spelt, ``verdict.status.value == "robust"``: a misspelling would be seen by nobody."""
+    if not isinstance(node, ast.Compare):
+        return False
+    return any(re.search(r"\bstatus\.(value|name)$", ast.unparse(each)) for each in (node.left, *node.comparators))
+
+
 def headless(node: ast.AST) -> bool:
     """Does a function's docstring begin with anything but a verb? A property may be a noun, a test a question."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not (text := ast.get_docstring(node)):
@@ -131,6 +138,16 @@ def test_only_rules_and_graph_name_operators() -> None:
 def test_rounding_is_paid_by_numerics() -> None:
     """A slack has a name and an argument there; search heuristics say on their line that they are some."""
     assert unnamed(PACKAGE) == []
+
+
+def test_outcomes_are_told_apart_by_their_enumeration() -> None:
+    assert found(PACKAGE, compares_the_name_of_a_status, lambda room: True) == []
+
+
+@pytest.mark.parametrize("source", ['if r.verdict.status.value == "robust": pass', 'x = status.name in ("ERROR",)'])
+def test_a_status_by_its_name_is_seen(tmp_path: Path, source: str) -> None:
+    (tmp_path / "a.py").write_text(f"{source}\nif r.status is Status.ROBUST: pass\n", encoding="utf-8")
+    assert found(tmp_path, compares_the_name_of_a_status, lambda room: True) == [f"a.py:1 {source}"]
 
 
 def test_docstrings_begin_with_a_verb() -> None:

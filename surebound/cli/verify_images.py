@@ -141,7 +141,9 @@ def too_little(results: Results, percentage: float) -> bool:
 
 def tell_errors(results: Results) -> bool:
     """Say why images ended in errors, each reason once; were there any?"""
-    reasons = Counter(r.verdict.detail or "no reason given" for r in results if r.verdict.status.value == "error")
+    from surebound.verdict import Status
+
+    reasons = Counter(r.verdict.detail or "no reason given" for r in results if r.verdict.status is Status.ERROR)
     for reason, count in reasons.most_common(5):
         typer.echo(f"surebound: {count} image(s) ended in an error: {reason}", err=True)
     if reasons:

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from surebound.report.source import ReportedRun
 from surebound.report.table import Cell, Table, percent
+from surebound.verdict import Status
 from surebound.verify import Record, Summary
 
 
@@ -23,8 +24,8 @@ class Share:
 def shares(records: Iterable[Record]) -> list[Share]:
     """proved, undecided, broken, wrong from the start: together all images."""
     rows = list(records)
-    robust = sum(r.verdict.status.value == "robust" for r in rows)
-    falsified = [r for r in rows if r.verdict.status.value == "falsified"]
+    robust = sum(r.verdict.status is Status.ROBUST for r in rows)
+    falsified = [r for r in rows if r.verdict.status is Status.FALSIFIED]
     wrong = sum(r.verdict.stage == "clean" for r in falsified)
     broken = len(falsified) - wrong
     parts = (

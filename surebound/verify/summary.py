@@ -55,7 +55,7 @@ def summaries_html(summaries: Sequence[Summary], note: str = "") -> str:
     """Show one line per radius in a notebook."""
     rows = [
         (s.eps, s.total, f"{1 - s.verified_error:.2%}", f"{1 - s.falsified_error:.2%}", f"{1 - s.clean_error:.2%}",
-         s.total - sum(n for status, n in s.statuses if status in ("robust", "falsified")), f"{s.seconds:.1f}")
+         s.total - sum(n for status, n in s.statuses if Status(status).decided), f"{s.seconds:.1f}")
         for s in summaries
     ]  # fmt: skip
     return table(("eps", "images", "proved", "no counterexample", "accuracy", "undecided", "seconds"), rows, note)
