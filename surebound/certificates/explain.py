@@ -65,7 +65,11 @@ def explained(certificate: bytes, network: bytes) -> Iterator[str]:
     shape = "x".join(str(n) for n in arrays["center" if region["kind"] == "ball" else "lower"].shape)
     clip = f", cut to [{', '.join(region['clip'])}]" if region.get("clip") else ""
     where = f"within {region['eps']} of an image {shape}{clip}" if region["kind"] == "ball" else f"of a box {shape}"
-    asked = f"the label {header['label']}" if "label" in header else f"{len(arrays['c'])} cases of rows"
+    asked = (
+        f"the label {header['label']}"
+        if "label" in header
+        else _counted(len(arrays["c"]), "case of rows", "cases of rows")
+    )
     if header["claim"] == "falsified":
         yield f"Claim: {asked} does not hold for every input {where}: there is a counterexample."
     else:
@@ -80,7 +84,9 @@ def explained(certificate: bytes, network: bytes) -> Iterator[str]:
         yield f"The checker rejects it: {error}"
         return
     closeness = f"the worst bound is {worst:.4g}" if header["claim"] == "robust" else f"by up to {worst:.4g}"
-    yield f"The checker confirms it: {closeness}" + (f", {leaves} leaves." if leaves else ".")
+    yield f"The checker confirms it: {closeness}" + (
+        f", {_counted(leaves, 'bound', 'bounds')} in all." if leaves else "."
+    )
 
 
 def _proof(proof: dict[str, Any], arrays: dict[str, Any], header: dict[str, Any]) -> Iterator[str]:
@@ -88,15 +94,20 @@ def _proof(proof: dict[str, Any], arrays: dict[str, Any], header: dict[str, Any]
     what = "class" if "label" in header else "case"
     yield f"  {what} {', '.join(map(str, cases))}: {_BY.get(proof['by'], proof['by'])}"
     if proof["by"] == "boxes":
-        yield f"    {arrays[proof['tree']].tolist().count(-1)} boxes"
+        yield f"    {_counted(arrays[proof['tree']].tolist().count(-1), 'box', 'boxes')}"
     if proof["by"] != "splits":
         return
     tree, units = arrays[proof["tree"]].tolist(), arrays[proof["units"]].tolist()
     leaves = tree.count(-1)
     split = Counter(unit for unit in tree if unit >= 0)
-    yield f"    {leaves} leaves, {len(units)} ReLU inputs without a sign, {len(split)} of them split"
+    signless = _counted(len(units), "ReLU input", "ReLU inputs")
+    yield f"    {_counted(leaves, 'leaf', 'leaves')}, {signless} without a sign, {len(split)} of them split"
     if 1 < leaves <= MOST_LEAVES:
         yield from _drawn(iter(tree), units, "    ", "", "")
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
 
 
 def _drawn(tree: Iterator[int], units: list[list[int]], indent: str, mark: str, sign: str) -> Iterator[str]:

@@ -403,20 +403,24 @@ class CheckedNetwork:
         return m, (cost + np.abs(o) * size * (self.number.network(2) * bool(left))).sum(1), none, size
 
 
+@lru_cache(1 << 16)
+def input_of(low: Any, high: Any, eps: Any, clip: Any) -> tuple[Fraction, Fraction, float, float]:
+    """Return the ends of one input's region, in rationals and in float64 around them: images have few numbers."""
+    least, most = Fraction(low) - ratio(eps), Fraction(high) + ratio(eps)
+    bottom, top = (least, most) if clip is None else map(ratio, clip)
+    need(bottom <= low and high <= top and least <= most, "an empty region, or the centre is no valid input")
+    least, most = max(least, bottom), min(most, top)
+    return least, most, math.nextafter(float(least), -math.inf), math.nextafter(float(most), math.inf)
+
+
 def region_of(region: dict[str, Any], arrays: dict[str, Array]) -> tuple[Box, Box]:
     """Return the ends of the region, in rationals and in float64 around them."""
-    both = np.stack([arrays[name] for name in (("center",) * 2 if region["kind"] == "ball" else ("lower", "upper"))])
-    ends, place = np.unique(both.reshape(2, -1), axis=1, return_inverse=True)  # an image has few different numbers
-    low, high = Numbers(True, False).of(ends)
-    if region["kind"] == "ball":
-        clip = region["clip"] and [np.array(ratio(end), dtype=object) for end in region["clip"]]
-        need(clip is None or ((clip[0] <= low) & (low <= clip[1])).all(), "the centre is no valid input")
-        low, high = low - ratio(region["eps"]), high + ratio(region["eps"])
-        low, high = (low, high) if clip is None else (np.minimum(np.maximum(e, clip[0]), clip[1]) for e in (low, high))
-    need((low <= high).all(), "an empty region")
-    around = [np.nextafter(low.astype(float), -np.inf), np.nextafter(high.astype(float), np.inf)]
-    low, high, *around = (ends[place.reshape(-1)].reshape(1, *both.shape[1:]) for ends in (low, high, *around))
-    return (low, high), (around[0], around[1])
+    ball = region["kind"] == "ball"
+    both = [arrays[name] for name in (("center", "center") if ball else ("lower", "upper"))]
+    asked = (region["eps"], region["clip"] and tuple(region["clip"])) if ball else ("0", None)
+    found = (input_of(*ends, *asked) for ends in zip(*(each.reshape(-1).tolist() for each in both), strict=True))
+    low, high, under, over = (np.array(each).reshape(1, *both[0].shape) for each in zip(*found, strict=True))
+    return (low, high), (under, over)
 
 
 def cases_of(header: dict[str, Any], arrays: dict[str, Array], outputs: int, number: Numbers) -> tuple[Array, Array]:
@@ -461,8 +465,8 @@ class Claim:
         if weights is None:  # every row by itself: one that is not > 0 is enough
             alone = [np.eye(self.c.shape[1])[[s]].repeat(len(cases), 0) for s in range(self.c.shape[1])]
             return np.asarray(np.minimum.reduce([self.rows(cases, each, stop, splits) for each in alone]))
-        fits = weights.shape == (len(cases), self.c.shape[1])
-        need(fits and (weights >= 0).all() and (weights > 0).any(1).all(), "weights that are negative, or all 0")
+        need(weights.shape == (len(cases), self.c.shape[1]) and (weights >= 0).all(), "weights that are negative")
+        need((weights > 0).any(1).all(), "weights that are all 0")
         w, c, d = number.of(weights), self.c[cases], self.d[cases]
         size = (w[..., None] * np.abs(c)).sum(1) * network.largest(last).reshape(1, -1)
         error = (size.sum(1) + (w * np.abs(d)).sum(1)) * number.own(4 * w.shape[1] + 8)
@@ -554,7 +558,7 @@ def _checked(header: dict[str, Any], arrays: dict[str, Array], data: bytes, exac
 
 def stored(place: Path) -> list[tuple[str, bytes]]:
     """Return the certificates and networks of a directory, and of the packs in it, or of an archive, by name."""
-    files = sorted(place.rglob("*.[cn]e*t*")) if place.is_dir() else [place]  # .cert, .net; .certs are packs
+    files = sorted(place.rglob("*.[cn]e*t*")) if place.is_dir() else [place] if place.exists() else []  # .cert(s), .net
     zips = [zipfile.ZipFile(path) for path in files if zipfile.is_zipfile(path)]
     inside = [(each.filename, file.open(each).read(LARGEST_FILE)) for file in zips for each in file.infolist()]
     return inside + [(path.name, path.read_bytes()) for path in files if not zipfile.is_zipfile(path)]
@@ -562,17 +566,15 @@ def stored(place: Path) -> list[tuple[str, bytes]]:
 
 def main() -> int:
     """Check the certificates of a directory or an archive; 1 if one of them is rejected, or if there are none."""
-    names, found = [each for each in sys.argv[1:] if each != "--exact"], [0, 0]
-    files = stored(Path(names[0] if names else "."))
+    files, found = stored(Path(next((each for each in sys.argv[1:] if each != "--exact"), "."))), [0, 0]
     networks = {_network(data, Numbers(False, True)).digest: data for name, data in files if name.endswith(".net")}
     for name, data in (each for each in files if each[0].endswith((".cert", ".certs"))):
         try:
-            check(data, networks[unpack(data)[0]["network"]], "--exact" in sys.argv)
-            found[0] += 1
+            found[0] += bool(check(data, networks[unpack(data)[0]["network"]], "--exact" in sys.argv))
         except Exception as error:  # whatever fails is no proof
             found[1] += 1
             sys.stdout.write(f"{name}: rejected: {error if isinstance(error, Rejected) else repr(error)}\n")
-    sys.stdout.write(f"{found[0]:,} valid, {found[1]:,} rejected\n")
+    sys.stdout.write(f"{found[0]:,} valid, {found[1]:,} rejected; networks: {', '.join(networks) or 'none'}\n")
     return int(found[1] > 0 or not found[0])
 
 

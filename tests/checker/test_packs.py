@@ -100,7 +100,10 @@ def test_a_stranger_checks_directories_and_archives(
             sb.verify(net, sb.LinfBall(x, 0, clip=(0, 1)), net(x).argmax(1), certificates=other)
             count = COUNT + FEWEST
         done = subprocess.run([sys.executable, str(FILE), str(place)], capture_output=True, text=True, cwd="/")
-        assert (done.returncode, done.stdout) == (0, f"{count} valid, 0 rejected\n"), done.stderr
+        assert done.returncode == 0 and done.stdout.startswith(f"{count} valid, 0 rejected; networks: "), done.stderr
+    assert len(done.stdout.partition("networks: ")[2].split(", ")) == 2
+    done = subprocess.run([sys.executable, str(FILE), "nowhere"], capture_output=True, text=True, cwd="/")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "0 valid, 0 rejected; networks: none\n", "")
     bad = next((tmp_path / "tree" / "a").glob("*.certs"))
     bad.write_bytes(b"no pack")
     (tmp_path / "tree" / "b" / "network.net").unlink()
