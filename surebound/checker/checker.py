@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -556,21 +556,21 @@ def _checked(header: dict[str, Any], arrays: dict[str, Array], data: bytes, exac
     return "robust", max((float(b) for b in bounds), default=-np.inf), claim.leaves
 
 
-def stored(place: Path) -> list[tuple[str, bytes]]:
-    """Return the certificates and networks of a directory, and of the packs in it, or of an archive, by name."""
-    files = sorted(place.rglob("*.[cn]e*t*")) if place.is_dir() else [place] if place.exists() else []  # .cert(s), .net
+def stored(place: Path) -> Sequence[tuple[str, Callable[[], bytes]]]:
+    """Return the names of files, and what reads them: of a directory and the packs in it, or of an archive."""
+    files = [f for f in (sorted(place.rglob("*.[cn]e*t*")) if place.is_dir() else [place]) if f.is_file()]
     zips = [zipfile.ZipFile(path) for path in files if zipfile.is_zipfile(path)]
-    inside = [(each.filename, file.open(each).read(LARGEST_FILE)) for file in zips for each in file.infolist()]
-    return inside + [(path.name, path.read_bytes()) for path in files if not zipfile.is_zipfile(path)]
+    found = [(e.filename, partial(lambda f, e: f.open(e).read(LARGEST_FILE), f, e)) for f in zips for e in f.infolist()]
+    return found + [(path.name, partial(path.read_bytes)) for path in files if not zipfile.is_zipfile(path)]
 
 
 def main() -> int:
     """Check the certificates of a directory or an archive; 1 if one of them is rejected, or if there are none."""
     files, found = stored(Path(next((each for each in sys.argv[1:] if each != "--exact"), "."))), [0, 0]
-    networks = {_network(data, Numbers(False, True)).digest: data for name, data in files if name.endswith(".net")}
-    for name, data in (each for each in files if each[0].endswith((".cert", ".certs"))):
+    networks = {_network(d, Numbers(False, True)).digest: d for d in (r() for n, r in files if n.endswith(".net"))}
+    for name, read in (each for each in files if each[0].endswith((".cert", ".certs"))):
         try:
-            found[0] += bool(check(data, networks[unpack(data)[0]["network"]], "--exact" in sys.argv))
+            found[0] += bool(check(data := read(), networks[unpack(data)[0]["network"]], "--exact" in sys.argv))
         except Exception as error:  # whatever fails is no proof
             found[1] += 1
             sys.stdout.write(f"{name}: rejected: {error if isinstance(error, Rejected) else repr(error)}\n")

@@ -112,6 +112,26 @@ def test_a_stranger_checks_directories_and_archives(
     assert f"{FEWEST + 1} rejected" in done.stdout
 
 
+def test_a_stranger_is_told_of_damage_and_the_rest_is_checked(
+    decided: tuple[nn.Sequential, sb.LinfBall, torch.Tensor, Path], tmp_path: Path
+) -> None:
+    place = copied(decided[3], tmp_path / "proofs")
+    (place / "mnist.networks").mkdir()  # a directory, whatever it is called
+
+    def told() -> tuple[int, str]:
+        done = subprocess.run([sys.executable, str(FILE), str(place)], capture_output=True, text=True, cwd="/")
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = told()
+    assert code == 0 and said.startswith(f"{COUNT} valid, 0 rejected"), said
+    pack = next(place.glob("*.certs"))
+    content, name = bytearray(pack.read_bytes()), next(iter(held_in(pack)))
+    content[content.index(b"surebound-certificate") + 60] ^= 1
+    pack.write_bytes(content)
+    code, said = told()
+    assert code == 1 and f"{name}: rejected: " in said and f"{COUNT - 1} valid, 1 rejected" in said, said
+
+
 def test_newer_certificates_replace_those_of_their_names(
     decided: tuple[nn.Sequential, sb.LinfBall, torch.Tensor, Path], tmp_path: Path
 ) -> None:
