@@ -14,12 +14,15 @@ import multiprocessing
 import os
 import random
 import shutil
+import sqlite3
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from unittest import mock
 
 from safetensors import SafetensorError
 
@@ -28,11 +31,15 @@ from surebound.errors import SureboundError
 TRAINING = ("digits-ibp", "--steps", "40", "--batch-size", "20", "--threads", "1", "--checkpoint-seconds", "0")
 VERIFYING = ("--eps", "1/20", "--first", "60", "--cascade", "fast")
 
+#: A transaction is on the disk within so many seconds.
+WRITTEN = 0.01
 
-def command(arguments: Sequence[str], said: Path, workers: bool) -> None:
+
+def command(arguments: Sequence[str], said: Path, workers: bool, told: Connection | None = None, at: int = 0) -> None:
     """Run a command of surebound in a process of its own, and write what it says to a file.
 
     Without ``workers`` a verification is made by that process alone: workers would load torch anew.
+    ``told`` gets a word when a store is about to run its statement number ``at``, and in the end their number.
     """
     with said.open("w") as file:
         os.dup2(file.fileno(), 1)
@@ -44,7 +51,31 @@ def command(arguments: Sequence[str], said: Path, workers: bool) -> None:
 
     if not workers:
         verification.executor_for = lambda work, jobs, cluster: Inline(work)
-    run()
+    seen = list[str]()
+    if told is not None:
+        _trace_statements(seen, told, at)
+    try:
+        run()
+    finally:
+        if told is not None:
+            told.send(len(seen))
+
+
+def _trace_statements(seen: list[str], told: Connection, at: int) -> None:
+    """Note the statements of every store that this process opens."""
+    from surebound.verify import sqlite_file, store
+
+    def statement(text: str) -> None:
+        seen.append(text)
+        if len(seen) == at:
+            told.send(at)
+
+    def connect(path: Path) -> sqlite3.Connection:
+        connection = sqlite_file.connect(path)
+        connection.set_trace_callback(statement)
+        return connection
+
+    mock.patch.object(store, "connect", connect).start()
 
 
 class Commands:
@@ -82,6 +113,29 @@ class Commands:
         process.kill()
         process.join()
         return took
+
+    def statements(self, *arguments: str) -> int:
+        """Run a command to its end; return how many statements its stores ran."""
+        hear, told = self._forks.Pipe(False)
+        process = self._forks.Process(target=command, args=(arguments, self._said, False, told))
+        process.start()
+        told.close()
+        count = int(hear.recv())
+        process.join()
+        return count
+
+    def kill_in_store(self, at: int, later: float, *arguments: str) -> bool:
+        """Start a command and kill it so many seconds after its store's statement ``at``; say whether it was alive."""
+        hear, told = self._forks.Pipe(False)
+        process = self._forks.Process(target=command, args=(arguments, self._said, False, told, at))
+        process.start()
+        told.close()
+        hear.recv()
+        time.sleep(later)
+        alive = process.exitcode is None
+        process.kill()
+        process.join()
+        return alive
 
 
 def digest(path: Path) -> str:
@@ -130,6 +184,37 @@ def killed_verifications(commands: Commands, folder: Path, moments: Sequence[flo
             yield f"a verification that was killed after {share * seconds:.2f} s has other verdicts"
         shutil.rmtree(folder / f"again{i}")
     print(f"{alive} of {len(moments)} verifications were killed at work, {begun} had a store by then", flush=True)
+
+
+def killed_writers(commands: Commands, folder: Path, draw: random.Random, count: int) -> Iterator[str]:
+    """Kill a verification while it writes its store and start it again; yield what went wrong.
+
+    A quarter of the kills falls in the statements that make the store, the others anywhere from the first to the last.
+    """
+    verifying = ("verify", str(folder / "straight"), *VERIFYING, "--out")
+    total = commands.statements(*verifying, str(folder / "counted"))
+    expected, alive, rows = verdicts(folder / "verified"), 0, list[int]()
+    for i in range(count):
+        path = folder / f"written{i}"
+        at = draw.randrange(1, 25) if i % 4 == 0 else draw.randrange(1, total + 1)
+        later = 0.0 if draw.random() < 0.5 else draw.random() * WRITTEN
+        alive += commands.kill_in_store(at, later, *verifying, str(path))
+        where = f"killed {1000 * later:.2f} ms after statement {at} of {total}"
+        try:
+            found = verdicts(path) if any(path.rglob("results.db")) else []
+        except SureboundError as error:
+            found = []
+            if "not a results store" not in str(error):  # nothing was in it yet
+                yield f"{where}: {error}"
+        rows.append(len(found))
+        if not set(found) <= set(expected):
+            yield f"{where}: the store holds a verdict that no verification gave"
+        commands.finish(*verifying, str(path))
+        if verdicts(path) != expected:
+            yield f"{where}: other verdicts after another start"
+        shutil.rmtree(path)
+    begun = sum(0 < each < len(expected) for each in rows)
+    print(f"{alive} of {count} writers were killed at work, {begun} with some of their rows written", flush=True)
 
 
 def two_processes(commands: Commands, folder: Path) -> Iterator[str]:
@@ -190,6 +275,7 @@ def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--moments", type=int, default=100, help="how often to kill a training, and a verification")
+    parser.add_argument("--writers", type=int, default=60, help="how often to kill one that writes its store")
     parser.add_argument("--bytes", type=int, default=300, help="how many bits of each kind of file to flip")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
@@ -204,6 +290,7 @@ def main() -> int:
         parts: dict[str, Iterator[str]] = {
             "two processes": two_processes(commands, folder),
             "flipped bits": damaged(folder, draw, given.bytes),
+            "killed writers": killed_writers(commands, folder, draw, given.writers),
             "killed verifications": killed_verifications(commands, folder, moments, verification),
             "killed trainings": killed_trainings(commands, folder, moments, training),
         }

@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "surebound"
 VALUES = frozenset(
     {
         "affine",
+        "disk",
         "errors",
         "flags",
         "markup",

@@ -19,6 +19,7 @@ from surebound.certificates.files import network_digest
 from surebound.certificates.packs import CERTIFICATE, PACK, Held, held
 from surebound.certificates.zips import Zip
 from surebound.checker.checker import unpack
+from surebound.disk import whole
 
 NETWORKS, MANIFEST, ONNX = "networks/", "manifest.json", "network.onnx"
 
@@ -66,9 +67,8 @@ def pack_archive(place: Path, archive: Path, names: Iterable[str] | None = None,
     The networks are in it once each, under their digests, unless ``networks`` is False; so is ``network.onnx``.
     """
     chosen = [StoredCertificate(place, name) for name in names] if names is not None else entries(place)
-    partial = archive.with_name(f".{archive.name}.partial")
     kept, why = dict[str, bytes](), dict[str, str]()
-    with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:
+    with whole(archive) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:
 
         def write(name: str, content: bytes) -> None:  # the same bytes whenever it is made
             file.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
@@ -85,7 +85,6 @@ def pack_archive(place: Path, archive: Path, names: Iterable[str] | None = None,
         if networks and (place / ONNX).is_file():
             write(ONNX, (place / ONNX).read_bytes())
         write(MANIFEST, json.dumps({"certificates": len(chosen), "missing": why}, indent=1).encode())
-    partial.replace(archive)
     return len(chosen)
 
 

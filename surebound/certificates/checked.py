@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from surebound.checker import checker
+from surebound.disk import write_whole
 
 CHECKED = "checked.json"
 
@@ -25,9 +26,7 @@ def checker_digest() -> str:
 def note_checked(directory: Path, valid: Mapping[str, str]) -> None:
     """Write which files, by name and digest, this checker has found to be valid."""
     text = json.dumps({"checker": checker_digest(), "valid": dict(valid)}, indent=0)
-    partial = directory / f".{CHECKED}"
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(directory / CHECKED)
+    write_whole(directory / CHECKED, text.encode())
 
 
 def checked_files(directory: Path) -> dict[str, str]:

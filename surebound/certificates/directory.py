@@ -16,8 +16,9 @@ from torch import Tensor
 from surebound.certificates.asked import AskedLabel
 from surebound.certificates.evidence import Evidences
 from surebound.certificates.files import opened
-from surebound.certificates.packs import CERTIFICATE, FEWEST, PACK, Held, drop, held, write_pack, write_whole
+from surebound.certificates.packs import CERTIFICATE, FEWEST, PACK, Held, drop, held, write_pack
 from surebound.certificates.write import Arrays, Claims, Uncertified
+from surebound.disk import write_whole
 from surebound.errors import GraphError, InputError, StoreError
 from surebound.graph import Program
 

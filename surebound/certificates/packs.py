@@ -17,6 +17,7 @@ from pathlib import Path
 
 from surebound.certificates.zips import Zip
 from surebound.checker.checker import Rejected
+from surebound.disk import write_whole
 from surebound.errors import InputError
 
 CERTIFICATE, PACK = ".cert", ".certs"
@@ -81,13 +82,6 @@ def drop(pack: Path, names: Collection[str]) -> None:
         write_whole(pack, _zipped(left))
     else:
         pack.unlink()
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that no reader sees half of it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_bytes(content)
-    partial.replace(path)
 
 
 def _zipped(contents: Mapping[str, bytes]) -> bytes:

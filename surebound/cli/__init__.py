@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from surebound.cli.exits import EXIT_INPUT
+from surebound.disk import advice, explained
 from surebound.errors import SureboundError, nearest
 
 COMMANDS = (
@@ -87,7 +88,7 @@ EXAMPLES = """
 
 
 class _CommandGroup(TyperGroup):
-    """Errors raised on purpose become one message and exit code 2; anything else is a bug, and shows."""
+    """Errors raised on purpose, or by a full disk, become one message and exit code 2; others are bugs, and show."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -100,6 +101,11 @@ class _CommandGroup(TyperGroup):
         except typer.BadParameter as error:
             error.message = _with_suggestion(error.message)
             raise
+        except Exception as error:
+            if ctx.params.get("debug") or not advice(error):
+                raise
+            typer.echo(f"surebound: {explained(error)}", err=True)
+            raise typer.Exit(EXIT_INPUT) from None
 
 
 def _with_suggestion(message: str) -> str:

@@ -12,7 +12,7 @@ import typer
 
 from surebound.cli.exits import EXIT_ERRORS
 from surebound.cli.options import Clip, Data, DataDir, Device, First, Form, Quiet, Target, ThreatName, Weights
-from surebound.cli.output import Cell, Format, percent, print_table
+from surebound.cli.output import Cell, Format, percent, print_table, write_file
 from surebound.cli.threats import asked_threat, pictures
 from surebound.errors import BoundError, GraphError, InputError
 
@@ -236,7 +236,7 @@ def _check_save(path: Path | None) -> None:
 
 
 def _save(path: Path, result: AttackResult, labels: Tensor, images: Tensor) -> None:
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     found = {
         "images": images,
@@ -246,4 +246,4 @@ def _save(path: Path, result: AttackResult, labels: Tensor, images: Tensor) -> N
         "margins": result.margins,
         "predictions": result.predictions,
     }
-    save_file({name: tensor.contiguous() for name, tensor in found.items()}, path)
+    write_file(path, save({name: tensor.contiguous() for name, tensor in found.items()}), "--save")

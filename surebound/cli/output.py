@@ -14,6 +14,7 @@ from pathlib import Path
 
 import typer
 
+from surebound.disk import explained, write_whole
 from surebound.errors import InputError
 
 Cell = str | int | float | bool | None
@@ -68,9 +69,9 @@ def write_file(path: Path, content: str | bytes, option: str = "--out") -> None:
     """Write what the user asked for with ``option``, in a directory that is made if need be."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        write_whole(path, content.encode() if isinstance(content, str) else content)
     except OSError as error:
-        raise InputError(f"{option} {path} cannot be written: {error}") from error
+        raise InputError(f"{option} {path} cannot be written: {explained(error)}") from error
 
 
 def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from surebound.disk import explained, write_whole
 from surebound.errors import InputError
 from surebound.verify import plot
 
@@ -85,9 +86,9 @@ class Figure:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             for form, path in zip(forms, paths, strict=True):
-                path.write_bytes(self.render(form))
+                write_whole(path, self.render(form))
         except OSError as error:
-            raise InputError(f"the figure {self.name} cannot be written to {directory}: {error}") from error
+            raise InputError(f"the figure {self.name} cannot be written to {directory}: {explained(error)}") from error
         return paths
 
     def html(self) -> str:

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from surebound.disk import explained, write_whole
 from surebound.errors import InputError
 
 Cell = str | int | float | None
@@ -123,9 +124,9 @@ def write_text(path: Path, content: str) -> None:
     """Write a file and its directory; a failure says which."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
+        write_whole(path, content.encode())
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error}") from error
+        raise InputError(f"{path} cannot be written: {explained(error)}") from error
 
 
 def _is_number(cell: str) -> bool:

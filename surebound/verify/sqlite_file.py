@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sqlite3
 import zlib
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from surebound.errors import StoreError
 _APPLICATION = 0x53424E44  # "SBND": tells our files from other SQLite databases
 _SCHEMA = 1
 _BUSY_SECONDS = 30.0
+_ROOM = 1 << 16  # bytes: what a small transaction takes
 
 _TABLES = """
 CREATE TABLE subject (
@@ -122,7 +124,7 @@ def translated(path: Path) -> Iterator[None]:
 
 def _explained(path: Path, error: Exception) -> StoreError:
     text = str(error)
-    if "full" in text or "No space" in text:
+    if "full" in text or "No space" in text or ("disk I/O" in text and _has_no_room(path)):
         advice = "The disk is full: free some space and run again; what was decided is kept."
     elif "readonly" in text or "read-only" in text or "Permission" in text or "unable to open" in text:
         advice = "It is not writable: check permissions, or write to another directory."
@@ -133,3 +135,11 @@ def _explained(path: Path, error: Exception) -> StoreError:
     else:
         advice = "Check the file and its disk."
     return StoreError(f"results store {path}: {text}. {advice}")
+
+
+def _has_no_room(path: Path) -> bool:
+    """Say whether the disk is full: of the file that processes share, SQLite only says that it cannot be written."""
+    try:
+        return shutil.disk_usage(path.parent).free < _ROOM
+    except OSError:
+        return False

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from surebound.disk import explained, write_whole
 from surebound.errors import QueryError
 from surebound.graph.onnx.file import onnx_package
 from surebound.vnnlib.query import Query
@@ -51,6 +52,6 @@ def serialise(query: Query, assignment: Assignment, folder: Path) -> None:
         for variable in query.variables:
             array = np.asarray(assignment[variable.name], dtype=np.float32).reshape(variable.shape)
             proto = numpy_helper.from_array(array, variable.name)
-            (folder / f"{variable.name}.pb").write_bytes(proto.SerializeToString())
+            write_whole(folder / f"{variable.name}.pb", proto.SerializeToString())
     except OSError as error:
-        raise QueryError(f"the assignment cannot be written to {folder}: {error}") from error
+        raise QueryError(f"the assignment cannot be written to {folder}: {explained(error)}") from error

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from surebound.bounds.interval import propagate
+from surebound.disk import explained, write_whole
 from surebound.errors import QueryError, TraceMismatchError
 from surebound.graph import ImportedNetwork, Program, program_of
 from surebound.graph.onnx.classical import rewritten
@@ -125,6 +126,6 @@ def write_questions(
 def _write(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        write_whole(path, content)
     except OSError as error:
-        raise QueryError(f"{path} cannot be written: {error}") from error
+        raise QueryError(f"{path} cannot be written: {explained(error)}") from error

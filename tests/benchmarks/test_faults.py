@@ -21,4 +21,5 @@ def test_a_killed_verification_and_flipped_bits(tmp_path: Path, monkeypatch: pyt
     _, seconds = faults.prepare(commands, tmp_path)
     assert len(faults.verdicts(tmp_path / "verified")) == 60
     assert list(faults.killed_verifications(commands, tmp_path, [0.8], seconds)) == []
+    assert list(faults.killed_writers(commands, tmp_path, random.Random(1), 2)) == []
     assert list(faults.damaged(tmp_path, random.Random(0), 25)) == []
