@@ -67,6 +67,13 @@ class Activation:
     deferred: InPlace | None = None  # an exact, increasing fn without parameters
     specialise: Callable[..., Activation] | None = None  # (*parameters) -> facts whose fn takes x alone
 
+    @property
+    def turns(self) -> tuple[float, ...]:
+        """List where a function bends or jumps, or turns from convex to concave, once its parameters are bound."""
+        bends = () if self.pieces is None else tuple(start for start, _, _ in self.pieces() if start > -math.inf)
+        inflection = (0.0,) if self.shape is Shape.S_SHAPED else ()
+        return (*bends, *inflection, *(() if self.breaks is None else (self.breaks,)))
+
     def bind(self, *args: Any, **kwargs: Any) -> Activation:
         """Return the facts for these parameters; every callable of the result takes x alone (``pieces``: nothing).
 

@@ -32,11 +32,12 @@ class Sizes:
 class Context:
     """The executions to cover, and where a rule may leave what the backward step needs too.
 
-    ``sizes``: None if not wanted; a rule need not fill them.
+    ``sizes``: None if not wanted; a rule need not fill them. ``fans``: are several lines wanted, to choose from?
     """
 
     soundness: Soundness
     sizes: Sizes | None = None
+    fans: bool = False
 
 
 IntervalRule = Callable[..., Any]  # (ctx, *args, **kwargs): Interval where the operator has a varying tensor

@@ -1,7 +1,7 @@
 """The complete search of one question: one kind of sub-problem after the other, over each of its boxes.
 
 requirement: bounds for every operator; signs: a network whose only loose operators are ReLUs, with others it stays
-             sound and may end undecided
+             sound and may end undecided; ranges: many inputs do not matter, they may end undecided
 return:      a Finding: bounds of the cases, or a witness, or why neither
 property:    sound for the executions that the question names; complete for ReLU networks but for rows within rounding
              of 0
@@ -24,7 +24,8 @@ from surebound.search.by_signs import decide_by_signs
 from surebound.search.inputs import InputSplitter
 from surebound.search.parts import PartSplitter
 from surebound.search.question import Finding, Proof, Question
-from surebound.search.rule import INPUTS, PARTS, Budget, decided_by_signs, schedule, ways
+from surebound.search.ranges.splitter import RangeSplitter
+from surebound.search.rule import INPUTS, PARTS, RANGES, SIGNS, Budget, decided_by_signs, schedule, ways
 from surebound.search.signs.splitter import SignSplitter
 from surebound.search.workspace import Workspace
 
@@ -49,7 +50,7 @@ def search(question: Question, workspace: Workspace, options: Options, splits: t
             known = _better(known, _among(found, rest, len(question.cases)))
             if found.witness is not None or found.timed_out or _all_proved(known):
                 return known
-            if way != INPUTS and not found.given_up and decided_by_signs(program):
+            if way == SIGNS and not found.given_up and decided_by_signs(program):
                 return known  # what signs leave open there is within rounding: no boxes settle that
             if several and known.margins is not None:
                 rest = (~proved(known.margins)).nonzero()[:, 0]
@@ -83,6 +84,10 @@ class Searcher:
         rest = self.workspace, self.options, self.end, budget
         return self._by_box(lambda number, question: decide_by_signs(number, question, *rest))
 
+    def by_ranges(self, budget: Budget) -> Finding:
+        """Split ranges of values inside the network, box by box."""
+        return self._by_box(lambda number, question: self._ranges(number, question, budget))
+
     def _by_box(self, decide: Callable[[int, Question], Finding]) -> Finding:
         margins = torch.full((len(self.question.cases),), math.inf, dtype=torch.float64)
         worst = Finding(margins, Proof.DEPLOYED)
@@ -105,6 +110,13 @@ class Searcher:
                 return dataclasses.replace(worst, witness=found.witness)
         return worst
 
+    def _ranges(self, number: int, question: Question, budget: Budget) -> Finding:
+        tree = Tree.of(len(question.cases), self.end, budget)
+        box = question.cases.interval(number)
+        splitter = RangeSplitter(self.workspace.program(box.lower), box, number, question, self.options, tree)
+        tree.settle(explore(splitter, splitter.roots(), tree))
+        return tree.finding(Proof.of(question.mode))
+
     def _parts(self, number: int, question: Question) -> Finding:
         tree = Tree.of(len(question.cases), self.end, Budget(self.options.domains))
         box = question.cases.interval(number)
@@ -123,7 +135,8 @@ def _by(way: str, most: Budget, run: Searcher) -> Finding:
         return run.by_parts()
     if way == INPUTS:
         return run.by_inputs(most.beside(len(run.question.cases)))
-    return run.by_signs(dataclasses.replace(most, open=min(most.open, run.options.domains)))
+    most = dataclasses.replace(most, open=min(most.open, run.options.domains))
+    return run.by_ranges(most) if way == RANGES else run.by_signs(most)
 
 
 def _among(found: Finding, places: Tensor, count: int) -> Finding:

@@ -1,4 +1,4 @@
-"""Which way to split, inputs or ReLUs, and for how long before the other way is tried (docs/verification.md).
+"""Which way to split, inputs, ReLUs or any ranges, and for how long before another is tried (docs/verification.md).
 
 Splitting the input box improves every bound at once, but the number of boxes grows with the number of inputs; splitting
 on signs does not care how many inputs there are. Where it is not clear, boxes are tried for as long as every round of
@@ -33,8 +33,8 @@ FEW_RELUS = 32
 #: Or more boxes than this are asked about.
 MANY_BOXES = 8
 
-#: The two ways.
-INPUTS, SIGNS = SPLITS = ("input-splitting", "relu-splitting")
+#: The three ways.
+INPUTS, SIGNS, RANGES = SPLITS = ("input-splitting", "relu-splitting", "range-splitting")
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Budget:
 
 #: Before the other way of splitting is tried; then without end.
 PATIENCE = (
-    {INPUTS: Budget(2_000_000, 8_000), SIGNS: Budget(200)},
-    {INPUTS: Budget(2_000_000), SIGNS: Budget(50_000)},
+    {INPUTS: Budget(2_000_000, 8_000), SIGNS: Budget(200), RANGES: Budget(200)},
+    {INPUTS: Budget(2_000_000), SIGNS: Budget(50_000), RANGES: Budget(50_000)},
 )
 
 
@@ -78,10 +78,27 @@ def ways(program: Program, question: Question, domains: int) -> list[tuple[str, 
     """Return ways to split and how far to go: what suits the network over the boxes first, then the other."""
     inputs = varying_most(question.cases)
     if inputs > MANY_INPUTS or program.graph.input_shape[0] is not None:  # boxes go through the network many at a time
-        return [(SIGNS, Budget(domains))]
+        return inside(program, domains)
+    within = SIGNS if decided_by_signs(program) or _has_relus(program) else RANGES
     if inputs > FEW_INPUTS:
-        return [(INPUTS, PARTS if dear(program) else GLIMPSE), *schedule((SIGNS, INPUTS))]
-    return schedule(SPLITS if boxes_first(program, question) else (SIGNS, INPUTS))
+        return [(INPUTS, PARTS if dear(program) else GLIMPSE), *schedule((within, INPUTS))]
+    return schedule((INPUTS, SIGNS) if boxes_first(program, question) else (SIGNS, INPUTS))
+
+
+def inside(program: Program, domains: int) -> list[tuple[str, Budget]]:
+    """Return ways to split values inside the network: signs alone if they decide it; ranges alone if it has no ReLU.
+
+    Of other networks signs, which are cheaper, are tried for a while.
+    """
+    signs, ranges = (SIGNS, Budget(domains)), (RANGES, Budget(domains))
+    if decided_by_signs(program) or program.graph.input_shape[0] is not None:  # ranges take many at a time
+        return [signs]
+    return [(SIGNS, PATIENCE[0][SIGNS]), ranges, signs] if _has_relus(program) else [ranges]
+
+
+def _has_relus(program: Program) -> bool:
+    rules = (find(node.op) for node in program.graph.calls(lambda node: node.varies))
+    return any(rule is not None and rule.is_relu for rule in rules)
 
 
 def schedule(chosen: tuple[str, ...]) -> list[tuple[str, Budget]]:

@@ -17,8 +17,10 @@ from benchmarks.common import peak_bytes
 from surebound.bounds.elision import affine_tail, merged_margins
 from surebound.bounds.forward.hybrid import Hybrid
 from surebound.bounds.linear.alpha import Adam, NamedMultipliers, optimise
+from surebound.bounds.linear.backward import Relaxed
 from surebound.bounds.linear.crown import Crown, linear_bounds
 from surebound.bounds.linear.intermediate import relax
+from surebound.bounds.linear.narrowing import narrowed
 from surebound.bounds.margins import METHODS as NAMED
 from surebound.errors import InputError, RegionError
 from surebound.graph import program_of
@@ -47,6 +49,16 @@ def tiny_net(seed: int, sizes: tuple[int, ...] = (3, 4, 3, 3)) -> nn.Sequential:
         p.data *= 2 if p.dim() > 1 else 0.5  # small biases: most ReLUs are unstable
         p.requires_grad_(False)
     return net
+
+
+def with_signs(relaxed: Relaxed, signs: dict[str, Tensor]) -> Relaxed:
+    """Restrict boxes to the executions whose ReLU inputs have the given signs, -1, 0 (any) or 1, by activation."""
+    parts = {}
+    for name, sign in signs.items():
+        like = relaxed.bounds[relaxed.source(name)].lower
+        ends = torch.where(sign > 0, 0.0, -torch.inf), torch.where(sign < 0, 0.0, torch.inf)
+        parts[relaxed.source(name)] = Interval(*(end.to(like) for end in ends))
+    return narrowed(relaxed, parts)
 
 
 def spec_rows(outputs: int, seed: int = 0) -> Tensor:
@@ -288,8 +300,9 @@ def test_splits_cover_the_box_and_full_patterns_are_exact(mode: str) -> None:
     assert [root.bounds[n].shape[1] for n in root.activations] == [3, 2]
     patterns = [tuple(float(b) for b in f"{i:05b}") for i in range(32)]
     signs = torch.tensor(patterns).mul(2).sub(1).to(torch.int8)  # (32, 5)
-    node = root.select(torch.zeros(32, dtype=torch.long)).restrict(
-        {root.activations[0]: signs[:, :3], root.activations[1]: signs[:, 3:]}
+    node = with_signs(
+        root.select(torch.zeros(32, dtype=torch.long)),
+        {root.activations[0]: signs[:, :3], root.activations[1]: signs[:, 3:]},
     )
     rows, d = c.expand(32, 1, 2), torch.full((32, 1), 5.0)  # far from proved, so that nothing stops early
     upper, multipliers = optimise(node, rows, d, Adam(steps=200, beta_rate=0.3, decay=0.99))
@@ -308,7 +321,7 @@ def test_splits_cover_the_box_and_full_patterns_are_exact(mode: str) -> None:
     plain = node.evaluate(rows, d).upper - 5
     assert bool((upper <= plain + 1e-5).all())
     assert float((plain - upper)[feasible].max()) > 0.05
-    assert set(multipliers.betas) == set(root.activations)
+    assert set(multipliers.betas) == {root.source(name) for name in root.activations}
 
 
 def test_contradictory_splits_prove_anything() -> None:
@@ -317,8 +330,8 @@ def test_contradictory_splits_prove_anything() -> None:
     net[0].bias.data.fill_(2.0)
     box = Interval(-torch.ones(1, 1), torch.ones(1, 1))
     root = relax(program_of(net, torch.zeros(1, 1)), box, Soundness.DEPLOYED, own=True)
-    impossible = root.restrict({root.activations[0]: torch.tensor([[-1]])})
-    possible = root.restrict({root.activations[0]: torch.tensor([[1]])})
+    impossible = with_signs(root, {root.activations[0]: torch.tensor([[-1]])})
+    possible = with_signs(root, {root.activations[0]: torch.tensor([[1]])})
     assert impossible.infeasible is not None and impossible.infeasible.tolist() == [True]
     c, d = torch.ones(1, 1, 1), torch.zeros(1, 1)
     assert impossible.evaluate(c, d).upper.item() == -np.inf
@@ -333,13 +346,13 @@ def test_gradients_of_slopes_and_multipliers_are_those_of_the_bound() -> None:
     unstable = (pre.lower < 0) & (pre.upper > 0)
     assert int(unstable.sum()) >= 4
     signs = torch.tensor([1, 0, -1, 1, 0], dtype=torch.int8) * unstable
-    node = root.restrict({root.activations[0]: signs})
+    node = with_signs(root, {root.activations[0]: signs})
     start = NamedMultipliers.start(node, 2)
     c, d = torch.eye(2, dtype=torch.float64).expand(2, 2, 2), torch.zeros(2, 2, dtype=torch.float64)
 
     def bound(*values: Tensor) -> Tensor:
         names = list(start.alphas)
-        alphas, betas = dict(zip(names, values[:2], strict=True)), {names[0]: values[2]}
+        alphas, betas = dict(zip(names, values[:2], strict=True)), {root.source(names[0]): values[2]}
         return node.upper(node.pull(*node.query(c, d), alphas=alphas, betas=betas))
 
     values = [torch.rand_like(a).mul_(0.8).add_(0.1).requires_grad_() for a in start.alphas.values()]
@@ -431,7 +444,7 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(InputError, match="labels or spec"):
         sb.worst_margins(net, sb.LinfBall(x, 1), method="crown")
     root = relax(program_of(net, x), sb.LinfBall(x, 1).interval(), Soundness.DEPLOYED, own=False)
-    with pytest.raises(InputError, match="cannot be split; these calls can: relu"):
-        root.restrict({"linear": torch.zeros(2, 4)})
-    with pytest.raises(InputError, match=r"splits of relu have shape \(1, 4\); give \(2, 4\)"):
-        root.restrict({"relu": torch.zeros(1, 4)})
+    with pytest.raises(InputError, match="'nothing' is no value inside the network; these are: linear, relu"):
+        narrowed(root, {"nothing": Interval.point(torch.zeros(2, 4))})
+    with pytest.raises(InputError, match=r"part of linear has shape \(1, 4\); give \(2, 4\)"):
+        narrowed(root, {"linear": Interval.point(torch.zeros(1, 4))})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.fault import Mutant
-from tests.mutants.rooms import cuts, engine, outside, regions, rules, search, values
+from tests.mutants.rooms import cuts, engine, outside, ranges, regions, rules, search, values
 
 MUTANTS: list[Mutant] = [
     *values.FAULTS,
@@ -13,4 +13,5 @@ MUTANTS: list[Mutant] = [
     *outside.FAULTS,
     *regions.FAULTS,
     *cuts.FAULTS,
+    *ranges.FAULTS,
 ]

@@ -285,10 +285,18 @@ def _rows(v: Tensor) -> Tensor:
     return v.reshape(*v.shape[:2], -1)
 
 
-def check(step: Relaxation, a: Tensor, sources: list[Tensor], bounds: list[Interval], y: Tensor, where: str) -> None:
-    """a.y <= coefficients.x + offset, in fractions where float64 does not decide."""
+def check(
+    step: Relaxation,
+    a: Tensor,
+    sources: list[Tensor],
+    bounds: list[Interval],
+    y: Tensor,
+    where: str,
+    slope: Tensor | None = None,
+) -> None:
+    """a.y <= coefficients.x + offset, in fractions where float64 does not decide; ``slope``: which lines."""
     with exact_kernels(), torch.no_grad():
-        pulled = step.pull(a)
+        pulled = step.pull(a, slope)
     back = pulled.coefficients
     assert not back or len(back) == len(sources)
     terms = _rows(a.double() * y.double())

@@ -15,11 +15,13 @@ from torch import Tensor
 
 from surebound.bounds.linear.steps import AffineStep
 from surebound.errors import BoundError
+from surebound.interval import Interval
 from surebound.numerics import Soundness
-from surebound.rules.relax.lines import Relaxation
+from surebound.rules import Context, find
+from surebound.rules.relax.lines import Lines, Relaxation
 from tests.rules.cases import CASES, Case
 from tests.rules.harness import boxes, generator, points
-from tests.rules.steps import Call, build, check, coefficients, kinds, orders, per_example
+from tests.rules.steps import Call, build, check, coefficients, kinds, orders, per_example, record, rule_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 
@@ -61,6 +63,50 @@ def _hold(call: Call, operands: list[Tensor], dtype: torch.dtype, g: torch.Gener
         values, bounds = [sources[n] for n in known], [call.bounds[n] for n in known]
         for executed in orders(affine if dtype == torch.float32 else None, values, y):
             check(step, a, values, bounds, executed, where)
+
+
+FANNED = [case for case in CASES if rule_of(case).activation is not None and per_example(case)]
+
+
+@pytest.mark.parametrize("case", FANNED, ids=_labels(FANNED))
+def test_mixtures_of_a_fans_lines_hold(case: Case) -> None:
+    """Any share between the line for the lower end, that for the middle and that for the upper one."""
+    found = 0
+    for mode, (number, box) in itertools.product((Soundness.REAL, Soundness.DEPLOYED), enumerate(kinds(case))):
+        call = build(case, box, mode)
+        assert call is not None
+        operands = [Interval(low, high) for low, high in box]
+        note = record(case, operands, torch.float32, None)
+        step = rule_of(case).relax(Context(mode, fans=True), *note.args, **note.kwargs)  # type: ignore[misc]
+        if not isinstance(step, Lines) or step.fan is None:
+            continue
+        found, g = found + 1, generator(9)
+        for point in points(box, 4, seed=number):
+            for dtype in (torch.float64, torch.float32)[: 2 if mode is Soundness.DEPLOYED else 1]:
+                sources, y = call.at(point, dtype)
+                a = coefficients(y.shape, g)
+                share = torch.rand(a.shape, generator=g)
+                share = torch.where(share < 0.2, 0.0, torch.where(share > 0.8, 1.0, share))
+                values = [sources[name] for name in call.bounds]
+                check(step, a, values, list(call.bounds.values()), y, f"{mode.value}, box {number}", share)
+    assert found == 0 or found >= 4
+
+
+def test_most_elementwise_functions_have_fans_but_those_with_a_free_slope() -> None:
+    x = Interval(torch.full((1, 3), -0.75), torch.full((1, 3), 1.5))
+    names = ("sigmoid", "tanh", "gelu", "silu", "sin", "exp", "softplus", "elu", "clamp", "hardsigmoid", "erf")
+    for name in names:
+        rest = (-0.5, 0.5) if name == "clamp" else ()
+        step = find(f"aten.{name}.default").relax(Context(Soundness.DEPLOYED, fans=True), x, *rest)  # type: ignore[union-attr, misc]
+        assert step.fan is not None, name
+        gaps = []
+        for share, end in ((0.0, x.lower), (1.0, x.upper)):  # the line for an end is closer there
+            (below, bottom), (above, top) = step.between(torch.full((1, 3), share))
+            (lower, low), (upper, high) = step.between(torch.full((1, 3), 0.5))
+            gaps.append(float(((above - below) * end + top - bottom).max()))
+            assert gaps[-1] <= float(((upper - lower) * end + high - low).max()) + 1e-6, name
+        assert max(gaps) < 0.02, name
+    assert find("aten.relu.default").relax(Context(Soundness.DEPLOYED, fans=True), x).fan is None  # type: ignore[union-attr, misc]
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["float32", "float64"])

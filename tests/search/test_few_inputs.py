@@ -90,7 +90,7 @@ def test_the_rule_is_the_queries_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unknown_ways_are_refused() -> None:
-    with pytest.raises(InputError, match="name one or both of input-splitting, relu-splitting"):
+    with pytest.raises(InputError, match="name one or more of input-splitting, relu-splitting, range-splitting"):
         BranchAndBound(splits=("inputs",))
 
 
@@ -136,7 +136,7 @@ def test_inputs_that_do_not_vary_do_not_count() -> None:
     with Workspace(net) as workspace:
         program = workspace.program(x)
         planned = rule.ways(program, asked(net, x, radius, 0.1), 100)
-        assert planned == rule.schedule(rule.SPLITS)
+        assert planned == rule.schedule((rule.INPUTS, rule.SIGNS))
         assert rule.ways(program, asked(net, x, radius + 0.1, 0.1), 100) == [(rule.SIGNS, rule.Budget(100))]
         radius[0, :12] = 0.4
         assert rule.ways(program, asked(net, x, radius, 0.1), 100)[0] == (rule.INPUTS, rule.GLIMPSE)

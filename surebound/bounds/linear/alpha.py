@@ -1,7 +1,7 @@
 """Optimised slopes and split multipliers (alpha- and beta-CROWN) by projected Adam.
 
-property:  sound whatever the optimiser does: any slope in [0, 1] and any multiplier >= 0 give a valid bound, and the
-           bound that is returned comes from a pass with all rounding paid; never looser than its start
+property:  sound whatever the optimiser does: any slope in [0, 1] and any multiplier give a valid bound, and the bound
+           that is returned comes from a pass with all rounding paid; never looser than its start
 reference: Xu et al. 2021 (alpha); Wang et al. 2021 (beta), eq. 8-12
 """
 
@@ -24,7 +24,7 @@ MOST_TURNED = 1 << 22
 
 @dataclass(frozen=True)
 class NamedMultipliers:
-    """Lower slopes and split multipliers by activation, (S, B, *value), and planes of products (S, B, *params)."""
+    """Slopes by activation and multipliers by value that is cut (S, B, *value); planes of products (S, B, *params)."""
 
     alphas: Mapping[str, Tensor]
     betas: Mapping[str, Tensor]
@@ -37,12 +37,18 @@ class NamedMultipliers:
             step = relaxed.steps[name]
             if isinstance(step, Lines) and isinstance(step.lower[0], Tensor):
                 alphas[name] = step.lower[0].detach().expand(specs, *step.lower[0].shape).clone()
-                if name in relaxed.splits and bool((relaxed.splits[name] != 0).any()):
-                    betas[name] = torch.zeros_like(alphas[name])
+        for name in relaxed.cut:
+            box, dtype = relaxed.bounds[name], relaxed.dtype_of(name)
+            betas[name] = torch.zeros((specs, *box.shape), dtype=dtype, device=box.device)
         for name, step in relaxed.steps.items():
-            shape = step.turned if isinstance(step, Products) else None
-            if shape is not None and specs * shape.numel() <= MOST_TURNED:
-                alphas[name] = torch.full((specs, *shape), 0.5, dtype=relaxed.dtype_of(name))
+            turned = step.turned if isinstance(step, Products) else None
+            fanned = isinstance(step, Lines) and step.fan is not None
+            shape = relaxed.bounds[name].shape if fanned else turned
+            if shape is None:
+                continue
+            shape = torch.Size((specs, relaxed.batch, *shape[1:]))
+            if shape.numel() <= MOST_TURNED:
+                alphas[name] = torch.full(shape, 0.5, dtype=relaxed.dtype_of(name))
         return cls(alphas, betas)
 
     def select(self, index: Index) -> NamedMultipliers:
@@ -68,7 +74,7 @@ class NamedMultipliers:
 
 @dataclass(frozen=True)
 class Adam:
-    """Projected Adam: rates of slopes and of split multipliers, each times ``decay`` per step."""
+    """Projected Adam: rates of slopes, and of multipliers by the size of the coefficients, times ``decay`` per step."""
 
     steps: int = 20
     alpha_rate: float = 0.25
@@ -110,10 +116,13 @@ def _descend(
     value = torch.full_like(paid.t(), torch.inf)  # (S, B), of the best iterates
     active = torch.arange(c.shape[0], device=c.device)
     now, state, goal = start.map(torch.clone), _State.of(start), None
+    sizes = dict[str, Tensor]()  # of the coefficients that multipliers are a part of
     for step in range(adam.steps + 1):
         leaves = now.map(lambda v: v.detach().requires_grad_())
         with torch.enable_grad():
-            upper = free.upper(free.pull(*free.query(c, d), alphas=leaves.alphas, betas=leaves.betas))
+            form = free.pull(*free.query(c, d), alphas=leaves.alphas, betas=leaves.betas, record=leaves.betas)
+            upper = free.upper(form)
+        sizes = sizes or {name: _size(a.detach()) for name, a in form.recorded.items()}
         if not upper.requires_grad:  # every slope lies behind a call that is bounded by intervals
             return start
         if goal is None:  # rounding will cost about as much as it does at the start
@@ -127,11 +136,12 @@ def _descend(
         if step == adam.steps or not bool(alive.any()):
             break
         grads = _gradients(upper, open_rows, leaves)
-        now = state.step(now, grads, adam, adam.decay**step)
+        now = state.step(now, grads, adam, adam.decay**step, sizes)
         if 2 * int(alive.sum()) <= alive.numel():
             index = alive.nonzero()[:, 0]
             active, free, c, d = active[index], free.select(index), c[index], d[index]
             now, state = now.select(index), state.select(index)
+            sizes = {name: size[:, index] for name, size in sizes.items()}
     return best
 
 
@@ -156,7 +166,9 @@ class _State:
     def of(cls, like: NamedMultipliers) -> _State:
         return cls(like.map(torch.zeros_like), like.map(torch.zeros_like))
 
-    def step(self, now: NamedMultipliers, grads: NamedMultipliers, adam: Adam, rate: float) -> NamedMultipliers:
+    def step(
+        self, now: NamedMultipliers, grads: NamedMultipliers, adam: Adam, rate: float, sizes: Mapping[str, Tensor]
+    ) -> NamedMultipliers:
         self.count += 1
         self.mean = self.mean.zip(grads, lambda m, g: m.lerp(g, 0.1))
         self.square = self.square.zip(grads, lambda s, g: s.lerp(g * g, 0.001))
@@ -164,11 +176,16 @@ class _State:
         move = self.mean.zip(self.square, lambda m, s: m * scale / (s.sqrt() + 1e-12))  # heuristic: Adam's
         return NamedMultipliers(
             {k: (v - adam.alpha_rate * rate * move.alphas[k]).clamp_(0, 1) for k, v in now.alphas.items()},
-            {k: (v - adam.beta_rate * rate * move.betas[k]).clamp_(min=0) for k, v in now.betas.items()},
+            {k: v - adam.beta_rate * rate * sizes.get(k, 1.0) * move.betas[k] for k, v in now.betas.items()},
         )
 
     def select(self, index: Tensor) -> _State:
         return _State(self.mean.select(index), self.square.select(index), self.count)
+
+
+def _size(a: Tensor) -> Tensor:
+    """Return the largest of coefficients a (S, B, *value): (S, B, *1)."""
+    return _over(a.abs().flatten(2).amax(2), a)
 
 
 def _over(rows: Tensor, like: Tensor) -> Tensor:

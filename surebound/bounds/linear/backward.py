@@ -2,8 +2,9 @@
 
 Every value of the program lies between its bounds; every operator is affine or lies between lines. Going back through
 the calls in reverse order, a.y <= a'.x + offset holds at each, so at the input c.z + d <= a.x + offset over the box
-(Zhang et al. 2018; Singh et al. 2019). Any lower slope of an unstable ReLU in [0, 1] (alpha) and any multiplier >= 0 of
-a split's constraint (beta; Wang et al. 2021) give a valid bound: in the sound modes only rounding must be paid, and is.
+(Zhang et al. 2018; Singh et al. 2019). Any lower slope of an unstable ReLU in [0, 1] (alpha) and any share of a value's
+coefficients that is bounded by the value's own range (beta; of a split, the multiplier of its constraint, Wang et al.
+2021; Shi et al. 2024) give a valid bound: in the sound modes only rounding must be paid, and is.
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ from torch import Tensor
 from surebound.bounds.constants import Constants
 from surebound.bounds.linear.ball import ball_maximum
 from surebound.bounds.linear.steps import AffineStep, step_of
-from surebound.errors import InputError
 from surebound.flags import exact_kernels
 from surebound.graph import Node, Program
 from surebound.graph.walk import backward
-from surebound.interval import Interval, intersect
+from surebound.interval import Interval
 from surebound.kernels import rounding, rows
 from surebound.kernels.rows import Price
 from surebound.norm_ball import Ball
@@ -32,7 +32,6 @@ from surebound.numerics import (
     abs_dot,
     add_up,
     amply_up,
-    by_rows,
     covering,
     dot,
     dot_rounding,
@@ -93,14 +92,15 @@ class Relaxed:
     bound keeps the root's and derives each batch of sub-problems from it:
 
         root = relax(program, region.interval(mode), mode, own=True)             # B boxes
-        node = root.select(examples).restrict({"relu_1": signs})                 # examples (N,), signs (N, *value)
+        node = narrowed(root.select(examples), {"linear_1": part})               # examples (N,), part (N, *value)
         upper, multipliers = optimise(node, c, d, Adam(steps=20), start)         # alpha.py; upper (N, S), sound
         result = node.evaluate(c, d, alphas=multipliers.alphas, betas=multipliers.betas, record=node.activations)
         result.form.recorded["relu_1"]                                           # (S, N, *value): branching scores
         node.corner(result.form)                                                 # (S, N, *input): where to attack
 
-    Splits are on the value that the execution itself computes, so the two halves cover every execution and a tree
-    of sub-problems is as sound as its leaves. Gradients: call ``upper(pull(*query(c, d), alphas=..., betas=...))``.
+    Parts are of the value that the execution itself computes (narrowing.py), so two halves cover every execution and
+    a tree of sub-problems is as sound as its leaves.
+    Gradients: call ``upper(pull(*query(c, d), alphas=..., betas=...))``.
     """
 
     program: Program
@@ -109,8 +109,8 @@ class Relaxed:
     bounds: dict[str, Interval]  # by name of the value; the input's is the box
     steps: dict[str, Relaxation]  # by name of the call
     slopes: Slopes = "adaptive"
-    splits: Mapping[str, Tensor] = field(default_factory=dict)  # by name of the call: int8 (B, *value), -1 / 0 / +1
-    infeasible: Tensor | None = None  # (B,) bool: the splits contradict the bounds
+    cut: tuple[str, ...] = ()  # values of which only parts of their bounds are asked about
+    infeasible: Tensor | None = None  # (B,) bool: these parts are empty
     wide: bool = False  # coefficients in float64, whatever the network computes in (wide.py)
     #: The entries (1, *value) that matter, where not all do: others have interval bounds (reads.py).
     read: Mapping[str, Tensor] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Relaxed:
 
     @property
     def activations(self) -> tuple[str, ...]:
-        """The calls whose lower slope is free and which can be split at 0, in order of execution."""
+        """The calls whose lower slope is free, in order of execution."""
         found = ((name, step) for name, step in self.steps.items() if isinstance(step, Lines))
         return tuple(name for name, step in found if step.free is not None)
 
@@ -180,7 +180,7 @@ class Relaxed:
         """Bound a.start + offset, a (S, B, *start), offset (S, B), by the value ``stop`` (the input by default).
 
         alphas: lower slopes by activation, (B, *value) or (S, B, *value); clamped to [0, 1] here.
-        betas:  multipliers of the splits by activation, same shapes; clamped to >= 0 here.
+        betas:  by name of a value, which part of its coefficients to bound by its own range, same shapes, any numbers.
         priced: by name of an affine call, what it adds to the offset (S, B), if already computed.
         opposite: filled with what minus the rows would add to their offsets; no splits, no slopes.
         """
@@ -194,11 +194,13 @@ class Relaxed:
         def visit(node: Node, a: Tensor) -> list[tuple[str, Tensor]]:
             if node.name in record:
                 recorded[node.name] = a
+            if node.name in betas:
+                a = self._held(node.name, a, betas[node.name], offsets)
             step = self.steps[node.name]
-            split = node.name in betas and node.name in self.splits
             sources = self.constants.sources(node)
             if isinstance(step, Lines):
-                price = None if split or opposite is not None else self._price(sources[0], target)
+                held = sources[0] in betas
+                price = None if held or opposite is not None else self._price(sources[0], target)
                 pulled = step.pull(a, alphas.get(node.name), price)
                 if pulled.priced is not None:
                     priced[sources[0]] = pulled.priced
@@ -212,12 +214,10 @@ class Relaxed:
             terms = list(zip(sources, pulled.coefficients, strict=True)) if pulled.coefficients else []
             if step.owes:
                 for source, coefficients in terms:
-                    if split or source == target or not self.pays(source):
+                    if source in betas or source == target or not self.pays(source):
                         lost = self._rounding(source, coefficients, step.owes)
                         for each in paid:
                             each.append(lost)
-            if split:
-                terms.append((sources[0], betas[node.name].clamp(min=0) * self.splits[node.name]))
             return terms
 
         def add(source: str, a: Tensor, b: Tensor) -> Tensor:
@@ -234,6 +234,17 @@ class Relaxed:
         if target in record:
             recorded[target] = found[target]
         return Form(found[target], self.total(offsets), recorded)
+
+    def _held(self, name: str, a: Tensor, beta: Tensor, offsets: list[Tensor]) -> Tensor:
+        """Return what is left of coefficients a (S, B, *value) after a part of them met the value's own range.
+
+        a.x = (a - beta).x + beta.x for any beta; over a part of the range the second term is what the part is worth.
+        """
+        beta = beta.to(a.dtype).expand_as(a)
+        rest, none = a - beta, a.new_zeros(a.shape[:2], dtype=torch.float64)
+        offsets += [maximum(beta.contiguous(), self.bounds[name], none, self.mode).double()]
+        offsets += [self._rounding(name, rest, 2 * unit_roundoff(a.dtype))]
+        return rest
 
     def _price(self, source: str, target: str) -> Price | None:
         """Return what a value's affine step multiplies its coefficients with, if these come from one place."""
@@ -302,47 +313,8 @@ class Relaxed:
             self,
             bounds={name: box.take(index) for name, box in self.bounds.items()},
             steps={name: step.select(index) for name, step in self.steps.items()},
-            splits={name: split[index] for name, split in self.splits.items()},
             infeasible=None if self.infeasible is None else self.infeasible[index],
         )
-
-    def restrict(self, splits: Mapping[str, Tensor], bounds: Mapping[str, Interval] | None = None) -> Relaxed:
-        """Restrict the boxes to the executions whose ReLU inputs have the given signs.
-
-        splits: by activation, (B, *value) of -1 (input <= 0), 0 (free) and +1 (input >= 0), decided on the value that
-                the execution computes; they replace earlier splits.
-        bounds: by name of an activation's input, bounds to intersect with, e.g. those of the parent sub-problem.
-        """
-        unknown = set(splits) - set(self.activations)
-        if unknown:
-            raise InputError(
-                f"{', '.join(sorted(unknown))} cannot be split; these calls can: {', '.join(self.activations)}"
-            )
-        values = dict(self.bounds)
-        for name, tighter in (bounds or {}).items():
-            values[name] = intersect(values[name], tighter)
-        for name, split in splits.items():
-            if split.shape != values[name].shape:
-                raise InputError(
-                    f"the splits of {name} have shape {tuple(split.shape)}; give {tuple(values[name].shape)}"
-                )
-            values[self.source(name)] = _signed(values[self.source(name)], split)
-        touched = {self.source(name) for name in splits} | set(bounds or {})
-        infeasible = torch.zeros(self.batch, dtype=torch.bool, device=values[self.program.graph.input].device)
-        for name in touched:
-            infeasible = infeasible | by_rows(values[name].lower > values[name].upper).any(1)
-        steps = dict(self.steps)
-        for name in self.activations:
-            if self.source(name) in touched:
-                node = self.program.graph.by_name[name]
-                steps[name] = step_of(self.constants, node, values, self.mode, self.slopes, wide=self.wide)
-        known = {name: split.to(torch.int8) for name, split in splits.items()}
-        return replace(self, bounds=values, steps=steps, splits=known, infeasible=infeasible)
-
-
-def _signed(x: Interval, split: Tensor) -> Interval:
-    lower = torch.where(split > 0, x.lower.clamp(min=0), x.lower)
-    return Interval(lower, torch.where(split < 0, x.upper.clamp(max=0), x.upper))
 
 
 def maximum(a: Tensor, box: Interval, offset: Tensor, mode: Soundness) -> Tensor:

@@ -72,7 +72,7 @@ class WindowPlan:
     def of(cls, relaxed: Relaxed, source: str, phase: tuple[int, int] = (0, 0), step: int = 1) -> WindowPlan | None:
         """Plan the passes; None if an operator on the way is not local or windows are hardly smaller than images."""
         graph, bounds = relaxed.program.graph, relaxed.bounds
-        if len(bounds[source].shape) != 4 or relaxed.infeasible is not None or relaxed.splits:
+        if len(bounds[source].shape) != 4 or relaxed.infeasible is not None or relaxed.cut:
             return None
         if isinstance(bounds[graph.input], Ball):  # windows are cut out of boxes
             return None

@@ -23,6 +23,7 @@ from surebound.kernels import rows
 from surebound.numerics import (
     FEW_ROUNDINGS,
     Soundness,
+    abs_dot,
     dot,
     dot_rounding,
     gamma,
@@ -83,6 +84,7 @@ class Lines:
     free: Tensor | None = None  # (B, *out) bool: where any lower slope within free_range is as good a line
     free_range: tuple[float, float] = (0.0, 1.0)
     owes: float = 0.0
+    fan: Fan | None = None  # lines besides these, to choose from
 
     @property
     def exact(self) -> bool:
@@ -103,6 +105,8 @@ class Lines:
 
     def pull(self, a: Tensor, slope: Tensor | None = None, price: rows.Price | None = None) -> Pulled:
         """Take coefficients back to the operands; ``price``: what to sum over the new ones in the same pass."""
+        if self.fan is not None and slope is not None:
+            return self._mixed(self.fan, a, slope.clamp(0, 1))
         lower = self._lower(slope)
         below, above, exact = lower[0], self.upper[0], lower[0] is self.upper[0]
         own = len(self.upper) == 1 and self.shapes[0][1:] == a.shape[2:]
@@ -115,6 +119,28 @@ class Lines:
         bottom, top = self.lower_intercept, self.upper_intercept
         back, offset, priced = rows.pull(a, None if exact else below, above, bottom, top, self.absolute, price)
         return Pulled((back,), offset, priced)
+
+    def _mixed(self, fan: Fan, a: Tensor, share: Tensor) -> Pulled:
+        """Take coefficients back through lines of a fan."""
+        (below, bottom), (above, top) = self.between(share)
+        slope, intercept = torch.where(a > 0, above, below), torch.where(a > 0, top, bottom)
+        offset = a.double() * intercept.double()
+        total = offset.flatten(2).sum(2) if offset.dim() > 2 else offset
+        return Pulled((a * slope,), total + abs_dot(a, fan.paid) + torch.maximum(self.absolute, fan.absolute))
+
+    def between(self, share: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Return slope and intercept of lines below and above: the first of a fan (0), these (1/2), its last (1).
+
+        share (B or S, B, *out): a mixture of two neighbours elsewhere.
+        """
+        first, last = (2 * share).clamp(max=1), (2 * share - 1).clamp(min=0)
+        outer = (self, self) if self.fan is None else (self.fan.first, self.fan.last)
+        sides = []
+        for side in (0, 1):
+            three = zip(*(_numbers(each, side) for each in (outer[0], self, outer[1])), strict=True)
+            slope, intercept = (low + first * (own - low) + last * (high - own) for low, own, high in three)
+            sides.append((slope, intercept))
+        return sides[0], sides[1]
 
     def _lower(self, slope: Tensor | None) -> tuple[Slope, ...]:
         """Return the lower slopes, the first replaced where it is free."""
@@ -164,7 +190,48 @@ class Lines:
             upper_intercept=self.upper_intercept[index],
             absolute=self.absolute[index],
             free=None if self.free is None else self.free[index],
+            fan=None if self.fan is None else self.fan.select(index),
         )
+
+
+@dataclass(frozen=True)
+class Fan:
+    """More lines of an elementwise function, close to it at the lower end of its operand, and at the upper end.
+
+    Any mixture of lines above is a line above, and of those below one below.
+    """
+
+    first: Lines
+    last: Lines
+    paid: Tensor  # (B, *out): the rounding error bound of a mixture and of what coefficients become with it
+
+    @property
+    def absolute(self) -> Tensor:
+        """Underflow, (B,) float64."""
+        return torch.maximum(self.first.absolute, self.last.absolute)
+
+    def select(self, index: Index) -> Fan:
+        """Select examples."""
+        return Fan(self.first.select(index), self.last.select(index), self.paid[index])
+
+    @classmethod
+    def around(cls, ctx: Context, x: Interval, first: Lines, middle: Lines, last: Lines) -> Fan:
+        """Add what mixing rounds: six operations on slopes and on intercepts, and a product with each coefficient."""
+        several = (first, middle, last)
+        if ctx.soundness is Soundness.NONE:
+            return cls(first, last, torch.zeros_like(middle.upper_intercept))
+        numbers = [[_numbers(each, side) for each in several] for side in (0, 1)]
+        steep, far = (
+            torch.stack([pair[k].double().abs() for side in numbers for pair in side]).amax(0) for k in (0, 1)
+        )
+        paid = gamma(32, x.dtype) * (steep * x.magnitude.double() + far) + 16 * tiny(x.dtype)
+        return cls(first, last, round_up(paid, x.dtype))
+
+
+def _numbers(line: Lines, side: int) -> tuple[Tensor, Tensor]:
+    """Return the slope and the intercept of the lower (0) or upper (1) line of a function of one operand."""
+    slope = (line.lower, line.upper)[side][0]
+    return (slope if isinstance(slope, Tensor) else torch.full_like(line.upper_intercept, slope)), line.intercepts[side]
 
 
 def lines(

@@ -28,11 +28,11 @@ class BranchAndBound(OneByOne):
     name: ClassVar[str] = "branch-and-bound"
     chunk: ClassVar[int] = 1
     options: Options = Options(reals=True)
-    splits: tuple[str, ...] = ()  # of "input-splitting" and "relu-splitting"; none: by the rule
+    splits: tuple[str, ...] = ()  # of "input-splitting", "relu-splitting", "range-splitting"; none: by the rule
 
     def __post_init__(self) -> None:
         if not set(self.splits) <= set(SPLITS):
-            raise InputError(f"splits={self.splits!r}; name one or both of {', '.join(SPLITS)}, or none")
+            raise InputError(f"splits={self.splits!r}; name one or more of {', '.join(SPLITS)}, or none")
 
     def check(self) -> None:
         find(self.options.solver)
