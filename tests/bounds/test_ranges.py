@@ -133,6 +133,21 @@ def test_bounds_of_parts_hold_of_executions_in_them(name: str, mode: str) -> Non
     assert held >= 12
 
 
+@pytest.mark.parametrize("name", ["ReLU", "Sigmoid", "GELU"])
+def test_multipliers_cost_nothing_where_there_is_one_execution(name: str) -> None:
+    """Over a point every value is known, whatever part of its coefficients meets its range."""
+    net, g = network(name), torch.Generator().manual_seed(4)
+    root, x = root_of(net, Soundness.DEPLOYED, "0")
+    node = narrowed(root, {call.name: root.bounds[call.name] for call in root.constants.calls()[:-1]})
+    z, c = net(x)[0], torch.randn(1, 9, 2, generator=g)
+    right = torch.einsum("sk,k->s", c[0], z)
+    for _ in range(4):
+        betas = {k: 3 * torch.randn(v.shape, generator=g) for k, v in NamedMultipliers.start(node, 9).betas.items()}
+        upper = node.evaluate(c, torch.zeros(1, 9), betas=betas).upper[0]
+        assert bool((upper >= right).all())
+        assert bool((upper <= right + 1e-3).all())
+
+
 def test_multipliers_of_any_sign_hold_in_fractions() -> None:
     net, g = tiny_net(5, (4, 6, 6, 2)), torch.Generator().manual_seed(0)
     x, layers = torch.randn(1, 4, generator=g), layers_of(net)
