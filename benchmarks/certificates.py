@@ -17,6 +17,7 @@ import json
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -95,10 +96,10 @@ def measure(name: str, eps: str, count: int, timeout: float, folder: Path, compa
         rejected, checking = rejected + refused, checking + took
     archive = folder.with_suffix(".zip")
     pack_archive(folder, archive)
-    without = sum(len(missing(place)) for place in folder.iterdir() if place.is_dir())
+    why = Counter(why for place in folder.iterdir() if place.is_dir() for why in missing(place).values())
     return {
         "network": name, "eps": eps, "images": count, "seconds_per_image_and_stage": timeout, "decided": decided,
-        "certificates": len(found), "rejected": rejected, "without": without,
+        "certificates": len(found), "rejected": rejected, "without": why.total(), "why_without": dict(why),
         "kinds": kinds, "median_bytes": statistics.median(sizes), "largest_bytes": max(sizes), "bytes": sum(sizes),
         "archive_bytes": archive.stat().st_size,
         "without_certificates_s": round(spent[False], 2) if compare else None,
@@ -120,8 +121,8 @@ def table(folder: Path) -> str:
             row["network"], row["eps"], f"{row['images']:,}", f"{row['certificates']:,}",
             row["rejected"], row["without"], f"{row['median_bytes'] / 1e3:.1f} KB",
             f"{row['largest_bytes'] / 1e3:.1f} KB", f"{row['archive_bytes'] / 1e6:.1f} MB",
-            f"{row['verifying_s']:.0f} s", f"{100 * row['writing_s'] / row['verifying_s']:.1f} %",
-            f"{row['checking_s']:.0f} s",
+            f"{row['verifying_s']:.1f} s", f"{100 * row['writing_s'] / row['verifying_s']:.1f} %",
+            f"{row['checking_s']:.1f} s",
         )  # fmt: skip
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
