@@ -48,8 +48,8 @@ class Options:
     root: Adam = Adam(steps=40, alpha_rate=0.1, beta_rate=0.05, decay=0.96)
     node: Adam = Adam(steps=12, alpha_rate=0.2, beta_rate=0.4, decay=0.6)
     patience: Patience = Patience(steps=2, times=2.0)
-    probe: Adam = Adam(steps=6, alpha_rate=0.05, beta_rate=0.05)
-    candidates: int = 8
+    probe: Adam = Adam(steps=2, alpha_rate=0.2, beta_rate=0.4, decay=0.6)
+    candidates: int = 4
     solver: str = "highs"
     reals: bool = False
 

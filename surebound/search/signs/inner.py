@@ -24,7 +24,7 @@ from surebound.search.branch_and_bound import Tree
 #: So many sub-problems come first, in a search that took so many times as long as the reduction; or so many seconds.
 _AFTER = 256
 _PATIENCE = 2.0
-_LONG = 5.0
+_LONG = 1.5
 
 #: The part of the time that is left which bounds inside the network may take.
 _SHARE = 0.3
@@ -51,7 +51,7 @@ class InnerBounds:
         spent = time.monotonic() - self._began
         late = self._tree.seen >= _AFTER and spent >= _PATIENCE * self._seconds
         in_time = self._tree.left > _PATIENCE * self._seconds  # the network is reduced again
-        return self._any and in_time and (late or spent >= max(_LONG, self._seconds))
+        return self._any and in_time and (late or spent >= max(_LONG, _PATIENCE * self._seconds))
 
     def refine(self, source: str, place: Tensor, reduced: Reduced) -> Interval:
         """Bound entries (R,) of a value, the outputs of a reduced network; infinite once the time for it is over."""
