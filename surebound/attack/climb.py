@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from surebound.attack.derivative import derivative
 from surebound.region import project
 
 #: How far of the box each step goes, and how many points run at a time.
@@ -84,7 +85,7 @@ def _smallest(network: Network, c: Tensor, d: Tensor) -> Climbed:
             total = value.sum()
 
         def gradient() -> Tensor:
-            return torch.autograd.grad(total, point, materialize_grads=True)[0]
+            return derivative(total, point)
 
         return value.detach(), gradient
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from surebound.attack.derivative import derivative
 from surebound.attack.input_gradient import InputGradients
 from surebound.errors import SpecError
 from surebound.graph.fit import in_batches, other_dtype
@@ -67,11 +68,8 @@ class AttackedNetwork:
             with InputGradients():
                 logits = self._forward(x)
             total = loss(logits).sum()
-        if not total.requires_grad:  # the network cuts the graph (rounding by detach, argmax, ...)
-            return logits.detach(), torch.zeros_like(x)
-        (gradient,) = torch.autograd.grad(total, x, materialize_grads=True)
         # It may be expanded, which nothing can be written to; else this copies nothing.
-        return logits.detach(), gradient.contiguous().nan_to_num_(0.0, 0.0, 0.0)
+        return logits.detach(), derivative(total, x).contiguous().nan_to_num_(0.0, 0.0, 0.0)
 
     def _forward(self, x: Tensor) -> Tensor:
         try:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from surebound.attack.climb import Network
+from surebound.attack.derivative import derivative
 from surebound.region import project
 
 #: Length of the first steps by the box's width, and how many at most.
@@ -40,7 +41,7 @@ def pursue(
             rows = torch.einsum("nsk,nk->ns", c.to(z), z) + d.to(z)
             size = _size(rows.detach()) if size is None else size
             lacks = (rows / size).clamp(max=0).sum(1)
-            gradient = torch.autograd.grad(lacks.sum(), point, materialize_grads=True)[0].nan_to_num(0.0)
+            gradient = derivative(lacks.sum(), point).nan_to_num(0.0)
         held = (rows >= 0).all(1) | rows.isnan().any(1)  # NaN too: the caller knows what that means
         for i in held.nonzero()[:, 0].tolist():
             yield x[i : i + 1], i

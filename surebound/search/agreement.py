@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from surebound.attack.box import InnerBox
+from surebound.attack.derivative import derivative
 from surebound.bounds.agreement import difference
 from surebound.errors import TraceMismatchError
 from surebound.flags import exact_kernels
@@ -54,10 +55,5 @@ def _corners(program: Program, box: InnerBox) -> Tensor:
         x = box.reference.detach().requires_grad_(True)
         outputs = in_batches(program, x, size)
         total = outputs.amax(1).sum() - outputs.amin(1).sum()
-        if not total.requires_grad:  # the network ignores its input, or cuts the graph
-            return box.upper
-        try:
-            (gradient,) = torch.autograd.grad(total, x, materialize_grads=True)
-        except RuntimeError:  # PyTorch cannot: clamp of a value that broadcasts to its ends, for one
-            return box.upper
+        gradient = derivative(total, x)
     return torch.where(gradient > 0, box.lower, box.upper)
