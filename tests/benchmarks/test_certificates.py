@@ -26,18 +26,20 @@ def digits_by_means(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("digits_by_means")
 def test_a_row_counts_what_was_written_and_checked(tmp_path: Path) -> None:
-    row = certificates.measure("digits-linear", "1/100", 20, 5.0, tmp_path / "proofs")
+    row = certificates.measure("digits-linear", "1/100", 20, 5.0, tmp_path / "proofs", compare=True)
     assert row["certificates"] == row["decided"] == 20
     assert row["rejected"] == row["without"] == 0
     assert sum(row["kinds"].values()) == 20
     assert row["kinds"].get("interval", 0) >= 10
     assert row["largest_bytes"] >= row["median_bytes"] > 0
+    assert 0 < row["archive_bytes"] < row["bytes"] + 10_000
+    assert row["without_certificates_s"] >= 0
 
     (tmp_path / "out").mkdir()
-    fast = {**row, "verifying_s": 2.0, "verifying_and_writing_s": 2.1}
+    fast = {**row, "verifying_s": 2.0, "writing_s": 0.1}
     (tmp_path / "out" / "a.json").write_text(json.dumps(fast))
     assert "| digits-linear | 1/100 | 20 | 20 | 0 | 0 |" in certificates.table(tmp_path / "out")
-    assert "| 2 s | 5 % |" in certificates.table(tmp_path / "out")
+    assert "| 2.0 s | 5.0 % |" in certificates.table(tmp_path / "out")
 
 
 @pytest.mark.usefixtures("digits_by_means")
@@ -46,5 +48,5 @@ def test_a_rejected_certificate_is_counted(tmp_path: Path, monkeypatch: pytest.M
         raise certificates.Rejected("damaged")
 
     monkeypatch.setattr(certificates, "check", refuse)
-    row = certificates.measure("digits-linear", "1/100", 5, 5.0, tmp_path / "proofs")
+    row = certificates.measure("digits-linear", "1/100", 5, 5.0, tmp_path / "proofs", compare=False)
     assert row["rejected"] == row["certificates"] > 0

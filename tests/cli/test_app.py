@@ -94,10 +94,14 @@ def test_a_bug_is_not_dressed_up_as_a_message() -> None:
     assert isinstance(result.exception, KeyError)
 
 
-def imported_at_the_top(name: str) -> set[str]:
+#: They import the standard library alone.
+LIGHT = ("errors", "disk")
+
+
+def imported_at_the_top(name: str, folder: Path = FOLDER) -> set[str]:
     """Modules outside the standard library that a module of surebound.cli imports when it is imported."""
     names: set[str] = set()
-    for node in ast.parse((FOLDER / f"{name}.py").read_text(encoding="utf-8")).body:
+    for node in ast.parse((folder / f"{name}.py").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -113,9 +117,11 @@ def test_help_does_not_wait_for_the_engine() -> None:
         seen.add(name)
         imported = imported_at_the_top(name)
         siblings = {n.removeprefix("surebound.cli.") for n in imported if n.startswith("surebound.cli.")}
-        heavy = {n for n in imported if not n.startswith(("surebound.cli", "surebound.errors", "typer"))}
+        light = ("surebound.cli", "typer", *(f"surebound.{each}" for each in LIGHT))
+        heavy = {n for n in imported if not n.startswith(light)}
         assert not heavy, f"surebound/cli/{name}.py imports {sorted(heavy)} at the top"
         waiting |= siblings - seen
+    assert not any(imported_at_the_top(each, FOLDER.parent) for each in LIGHT)
 
 
 def test_as_a_module() -> None:
